@@ -1,0 +1,1 @@
+"""Commands: one file each, calling the rooms in order."""

@@ -1,0 +1,1 @@
+"""Inductor: the program, canonical hashes, stitching and the artifact."""

@@ -1,0 +1,1 @@
+"""What the device is and what it measures."""

@@ -1,0 +1,1 @@
+"""GitHub payloads and what they ask for."""

@@ -1,0 +1,1 @@
+"""One technique a file: when it applies, what it gains, how it rewrites."""

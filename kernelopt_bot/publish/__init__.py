@@ -1,0 +1,1 @@
+"""Branches, commits and pull requests."""

@@ -1,0 +1,1 @@
+"""Jails and the worker processes that alone execute user and candidate code."""

@@ -1,0 +1,1 @@
+"""Code that runs inside the jail: standard library, torch and triton only."""

@@ -1,0 +1,1 @@
+"""Budget, archive, levers and executor."""

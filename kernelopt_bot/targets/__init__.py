@@ -1,0 +1,1 @@
+"""Models and kernels found in source text; nothing of the user's is executed here."""

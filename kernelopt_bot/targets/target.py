@@ -1,0 +1,38 @@
+"""A target: a model that can be optimised, found in source text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Target:
+    """A class deriving from `nn.Module` with a way to build it and its example inputs."""
+
+    name: str
+    """Unique, file-system safe: `transformer_block` or `models_net_Encoder`."""
+    path: str
+    """Relative to `root`, POSIX."""
+    entry: str
+    """Class name in that file."""
+    inputs: str
+    """Function in the file (or `other/file.py:function`) returning the list of forward arguments."""
+    init: str = ""
+    """Function returning the constructor's arguments: a list, or a dict of keywords; '' for none."""
+    mode: Literal["inference"] = "inference"
+    origin: Literal["convention", "config", "command"] = "convention"
+    closure: tuple[str, ...] = ()
+    """Files inside the repository that `path` imports, transitively, itself included; POSIX, sorted."""
+
+
+@dataclass(frozen=True)
+class Affected:
+    """Targets of a diff, and what was passed over with the reason."""
+
+    base: str
+    head: str
+    changed: tuple[str, ...]
+    targets: tuple[Target, ...]
+    skipped: tuple[tuple[str, str], ...] = field(default=())
+    """(path or class, reason)."""
