@@ -1,0 +1,155 @@
+"""Input families of gate 2: what a tensor's values are replaced by.
+
+| family | float values |
+|---|---|
+| `captured` | as recorded |
+| `normal` | N(0, 1) |
+| `constant` | one N(0, 1) value everywhere |
+| `zero` | 0 |
+| `cancelling` | N(0, 1) plus pairs +big, -big at random places of each row: sums lose what a weak accumulator cannot hold |
+| `large` | N(0, 1) times 2**10 (half types 2**6): exponentials overflow unless the maximum is subtracted |
+| `extreme` | N(0, 1) with about one element in 512 replaced by 0, -0, subnormal, smallest normal, largest, inf or nan |
+
+Signs are drawn freely even where the recorded values are positive: a candidate that drops a clamp must be seen.
+Integers stay within the recorded [min, max], since they may be indices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FAMILIES = ("captured", "normal", "constant", "zero", "cancelling", "large", "extreme")
+CANCELLING_SCALE = 16.0
+"""Magnitude of the cancelling pairs relative to what remains. At 64 an honest sequential sum of 256 no longer passes."""
+EXTREME_SHARE = 1 / 512
+
+
+def empty_like(like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A new tensor of `like`'s shape and exact strides (also overlapping or with gaps), offset 0, zeroed storage."""
+    extent = sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True)) + 1
+    storage = torch.zeros(extent if like.numel() else 0, dtype=dtype or like.dtype, device=like.device)
+    return storage.as_strided(like.shape, like.stride())
+
+
+def _writable(tensor: Tensor) -> Tensor:
+    """A view without the dimensions of stride 0, whose elements are one and the same."""
+    for d in range(tensor.dim()):
+        if tensor.stride(d) == 0 and tensor.shape[d] > 1:
+            tensor = tensor.narrow(d, 0, 1)
+    return tensor
+
+
+def _bounds(like: Tensor, stats: Mapping[str, Any] | None) -> tuple[int, int]:
+    if stats is not None:
+        return int(stats["min"]), int(stats["max"])
+    if like.numel() == 0 or like.device.type == "meta":
+        return 0, 0
+    return int(like.min()), int(like.max())
+
+
+def _normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float32, device=generator.device)
+
+
+def _cancelling(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    values = _normal(shape, generator)
+    flat = values.view(-1, shape[-1]) if len(shape) and shape[-1] > 1 else values.view(1, -1)
+    pairs = flat.shape[1] // 2
+    if pairs:
+        big = torch.randn(flat.shape[0], pairs, generator=generator, device=generator.device).mul_(CANCELLING_SCALE)
+        both = torch.cat([big, -big], 1)
+        places = torch.rand(flat.shape[0], 2 * pairs, generator=generator, device=generator.device).argsort(1)
+        flat[:, : 2 * pairs] += both.gather(1, places)
+    return values
+
+
+def _extreme(shape: torch.Size, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    finfo = torch.finfo(dtype)
+    specials = torch.tensor(
+        [0.0, -0.0, finfo.smallest_normal / 2, finfo.smallest_normal, finfo.max, finfo.min, math.inf, -math.inf, math.nan],
+        dtype=torch.float64, device=generator.device,
+    )
+    values = _normal(shape, generator).double().view(-1)
+    count = min(values.numel(), max(len(specials), int(values.numel() * EXTREME_SHARE)))
+    places = torch.randint(values.numel(), (count,), generator=generator, device=generator.device) if count else None
+    if places is not None:
+        which = torch.arange(count, device=generator.device) % len(specials)
+        values[places] = specials[which]
+    return values.view(shape)
+
+
+def _integers(family: str, like: Tensor, low: int, high: int, generator: torch.Generator) -> Tensor:
+    shape = like.shape
+    if family == "zero":
+        return torch.full(shape, min(max(0, low), high), dtype=torch.int64, device=generator.device)
+    if family == "constant":
+        value = torch.randint(low, high + 1, (1,), generator=generator, device=generator.device) if high > low else low
+        return torch.full(shape, int(value), dtype=torch.int64, device=generator.device)
+    top = high + 1 if high < torch.iinfo(torch.int64).max else high
+    return torch.randint(low, max(top, low + 1), shape, generator=generator, dtype=torch.int64, device=generator.device)
+
+
+def _floats(family: str, shape: torch.Size, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    match family:
+        case "normal":
+            return _normal(shape, generator)
+        case "constant":
+            return _normal(torch.Size((1,)), generator).expand(shape)
+        case "zero":
+            return torch.zeros(shape, device=generator.device)
+        case "cancelling":
+            return _cancelling(shape, generator)
+        case "large":
+            return _normal(shape, generator).mul_(2.0**6 if torch.finfo(dtype).bits <= 16 else 2.0**10)
+        case "extreme":
+            return _extreme(shape, dtype, generator)
+    raise ValueError(f"unknown input family {family!r}; known: {', '.join(FAMILIES)}")
+
+
+def _as_recorded(shape: torch.Size, dtype: torch.dtype, stats: Mapping[str, Any] | None, g: torch.Generator) -> Tensor:
+    """Values with the recorded mean and deviation, within the recorded range."""
+    values = _normal(shape, g)
+    if stats is None or not all(math.isfinite(float(stats[key])) for key in ("min", "max", "mean", "std")):
+        return values
+    low, high = max(float(stats["min"]), torch.finfo(dtype).min), min(float(stats["max"]), torch.finfo(dtype).max)
+    return values.double().mul_(float(stats["std"])).add_(float(stats["mean"])).clamp_(low, high)
+
+
+def make(family: str, like: Tensor, stats: Mapping[str, Any] | None, generator: torch.Generator) -> Tensor:
+    """A new tensor of `like`'s dtype, shape, strides and device with the values of `family`.
+
+    `stats` is {min, max, mean, std, finite} as recorded, or None: integers then take the range of `like` itself.
+    `captured` copies `like`; for a `like` on the meta device it draws from `stats`, on the generator's device.
+    Complex tensors get independent parts. Raises ValueError for an unknown family.
+    """
+    if family not in FAMILIES:
+        raise ValueError(f"unknown input family {family!r}; known: {', '.join(FAMILIES)}")
+    unknown = like.device.type == "meta"
+    target = empty_like(like if not unknown else torch.empty_strided(
+        like.shape, like.stride(), dtype=like.dtype, device=generator.device))
+    into = _writable(target)
+    if like.numel() == 0:
+        return target
+    if family == "captured" and not unknown:
+        source = like
+        for d in range(like.dim()):
+            if like.stride(d) == 0 and like.shape[d] > 1:
+                source = source.narrow(d, 0, 1)
+        into.copy_(source)
+    elif like.is_complex():
+        parts = torch.stack([_floats("normal" if family == "captured" else family, into.shape,
+                                     torch.view_as_real(into).dtype, generator) for _ in range(2)], -1)
+        torch.view_as_real(into).copy_(parts)
+    elif not like.is_floating_point():
+        low, high = _bounds(like, stats)
+        into.copy_(_integers(family, into, low, high, generator))
+    elif family == "captured":
+        into.copy_(_as_recorded(into.shape, like.dtype, stats, generator))
+    else:
+        into.copy_(_floats(family, into.shape, like.dtype, generator))
+    return target
