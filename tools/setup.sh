@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Set up everything that the demo, the tests and the linters need, in .venv and (as root on Debian) by apt.
+# Usage: tools/setup.sh [runtime|all]     Environment: PYTHON (default python3), KERNELOPT_SKIP_APT=1
+set -euo pipefail
+cd "$(dirname "$0")/.."
+what=${1:-all}
+python=${PYTHON:-python3}
+
+"$python" - <<'PY' || exit 2
+import sys
+if not (3, 11) <= sys.version_info[:2] <= (3, 12):
+    sys.exit(f"Python {sys.version.split()[0]} is not supported: set PYTHON to a Python 3.11 or 3.12 interpreter")
+PY
+
+install_packages() {
+    local missing=()
+    command -v bwrap >/dev/null || missing+=(bubblewrap)
+    command -v git >/dev/null || missing+=(git)
+    command -v cc >/dev/null || missing+=(gcc libc6-dev)
+    command -v g++ >/dev/null || missing+=(g++)
+    [ "$what" = all ] && ! command -v npm >/dev/null && missing+=(nodejs npm)
+    [ ${#missing[@]} -eq 0 ] && return
+    if [ -z "${KERNELOPT_SKIP_APT:-}" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+    else
+        echo "note: not installed, some steps may be skipped: ${missing[*]}" >&2
+    fi
+}
+
+stamp=.venv/.kernelopt-$what
+locks="requirements.lock requirements-dev.lock pyproject.toml tools/setup.sh"
+install_packages
+if [ ! -x .venv/bin/python ]; then "$python" -m venv .venv; fi
+# shellcheck disable=SC2086
+if [ ! -f "$stamp" ] || [ -n "$(find $locks -newer "$stamp")" ]; then
+    pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
+    pip install -q "$(grep '^torch==' requirements.lock)"
+    pip install -q -r requirements.lock
+    [ "$what" = all ] && pip install -q -r requirements-dev.lock
+    pip install -q "$(grep '^wheel==' requirements-dev.lock)"
+    pip install -q --no-deps --no-build-isolation -e .
+    touch "$stamp"
+fi
