@@ -1,0 +1,324 @@
+"""`.kernelopt.yml` -> one frozen `Config`. Unknown keys are errors; every value has a range.
+
+The policy (everything but `targets`) is meant to come from the default branch, `targets` from the head:
+`with_targets` joins the two.
+"""
+
+from __future__ import annotations
+
+import difflib
+import keyword
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from kernelopt_bot import config_yaml
+from kernelopt_bot.errors import InputError
+
+FILES = (".kernelopt.yml", ".github/kernelopt.yml")
+"""Where the configuration may be, relative to the root. Only one of them may exist."""
+
+IDENTIFIER = r"^[^\W\d]\w*$"
+LeverName = Literal["kernel", "dispatch", "launch", "region"]
+
+
+def _confined(value: str) -> str:
+    path = PurePosixPath(value)
+    if not value.isprintable() or value != value.strip() or "\\" in value:
+        raise ValueError("must be printable, with / between folders and no space at its ends")
+    if not value or path.is_absolute() or ".." in path.parts:
+        raise ValueError("must be a path relative to the repository root, without ..")
+    return str(path)
+
+
+class _Model(BaseModel):
+    # strict: `seeds: "3"` or `draft: "no"` is a mistake to show, not a value to guess.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Environment(_Model):
+    """The interpreter that runs the models."""
+
+    python: str = Field(default="", max_length=4096, description=(
+        "Interpreter that has torch, triton and the models' packages; empty: the one that runs KernelOPT. "
+        "A relative path starts at the repository root."))
+
+
+class TargetConfig(_Model):
+    """One model to optimise."""
+
+    name: str = Field(default="", pattern=r"^([A-Za-z][A-Za-z0-9_]{0,99})?$", description=(
+        "Name of the target and of its artifact folder; empty: derived from path and entry."))
+    path: str = Field(description="Python file with the model, relative to the repository root.")
+    entry: str = Field(default="Model", pattern=IDENTIFIER, description="Class of the model in that file.")
+    inputs: str = Field(default="get_inputs", description=(
+        "Function that returns the list of forward's arguments; `other/file.py:function` if it is elsewhere."))
+    init: str = Field(default="", description=(
+        "Function that returns the constructor's arguments, as a list or as a dict of keywords; "
+        "`other/file.py:function` if it is elsewhere; empty: `get_init_inputs` where the file has it, else none."))
+    mode: Literal["inference"] = Field(default="inference", description="How the model is called.")
+
+    @field_validator("name", "entry")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if keyword.iskeyword(value):
+            raise ValueError("must not be a word of Python's own")
+        return value
+
+    @field_validator("path")
+    @classmethod
+    def _path(cls, value: str) -> str:
+        if not value.endswith(".py"):
+            raise ValueError("must be a Python file (.py)")
+        return _confined(value)
+
+    @field_validator("inputs", "init")
+    @classmethod
+    def _function(cls, value: str, info: Any) -> str:
+        if not value and info.field_name == "init":
+            return value
+        file, colon, function = value.rpartition(":")
+        if not function.isidentifier():
+            raise ValueError("must be the name of a function, or other/file.py:function")
+        return f"{_confined(file)}:{function}" if colon else value
+
+
+class Artifact(_Model):
+    """Where adopted kernels are written."""
+
+    root: str = Field(default="kernelopt_kernels", description=(
+        "Folder of the artifacts, relative to the repository root; put it inside your package to ship it."))
+
+    @field_validator("root")
+    @classmethod
+    def _root(cls, value: str) -> str:
+        path = _confined(value)
+        if not all(part.isidentifier() and not keyword.iskeyword(part) for part in PurePosixPath(path).parts):
+            raise ValueError("every folder of it must be importable: letters, digits and underscores")
+        return path
+
+
+class Gates(_Model):
+    """What a candidate must hold."""
+
+    min_gain: float = Field(default=1.03, ge=1.0, le=10.0, description=(
+        "Smallest speedup: the lower bound of the confidence interval must be above it (1.03 is 3%)."))
+    metric: Literal["latency", "throughput"] = Field(default="latency", description=(
+        "What decides: the time of one synchronised call, or of calls back to back. The other may not regress."))
+    cache: Literal["cold", "warm"] = Field(default="cold", description=(
+        "Whether the L2 cache is flushed before the call that decides. The other may not regress."))
+    no_regress: float = Field(default=0.97, ge=0.5, le=1.0, description=(
+        "Smallest speedup permitted for the metric and the cache state that do not decide."))
+    confidence: float = Field(default=0.95, ge=0.8, le=0.999, description="Coverage of the confidence interval.")
+    memory_limit: float = Field(default=1.10, ge=1.0, le=10.0, description=(
+        "Largest peak memory, as a ratio of the baseline's."))
+    m: float = Field(default=2.0, ge=1.0, le=10.0, description=(
+        "Error limit against float64: m times the baseline's error, plus k times the dtype's epsilon."))
+    m_half: float = Field(default=3.0, ge=1.0, le=10.0, description="The same factor for float16 and bfloat16.")
+    k: float = Field(default=1.0, ge=0.0, le=16.0, description=(
+        "Error always permitted, in epsilons of the dtype times the root mean square of the reference."))
+    seeds: int = Field(default=3, ge=1, le=100, description="Input draws of the model gate.")
+    inits: int = Field(default=2, ge=1, le=20, description="Initialisations of the model in the model gate.")
+
+
+class Budget(_Model):
+    """When the search stops. What was verified until then is kept."""
+
+    wall_s: float = Field(default=600.0, ge=1.0, le=86_400.0, description="Wall time for a target, in seconds.")
+    gpu_minutes: float = Field(default=20.0, gt=0.0, le=1440.0, description="GPU time for a run, in minutes.")
+    candidates: int = Field(default=200, ge=1, le=100_000, description="Candidates for a target.")
+
+
+class Publish(_Model):
+    """How the result is offered."""
+
+    branch_prefix: str = Field(default="kernelopt-", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}-$", description=(
+        "Beginning of the names of our branches. Flat and ending in -, since a branch `a` blocks `a/b`."))
+    labels: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=50)], ...],
+                      Field(strict=False, max_length=20)] = Field(default=(), description="Labels of the pull request.")
+    draft: bool = Field(default=False, description="Open the pull request as a draft.")
+    commit_message: str = Field(
+        default="perf: verified faster kernels for {targets}", min_length=1, max_length=200, description=(
+            "First line of the commit and title of the pull request; {targets} is replaced by the targets' names."))
+
+    @field_validator("commit_message")
+    @classmethod
+    def _message(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("must be one line")
+        try:
+            fields = {field[1:] for field in string.Formatter().parse(value) if field[1] is not None}
+        except ValueError:
+            fields = {(value, "", None)}
+        # A format such as {targets:>9999999999} would take the memory of the job that publishes.
+        if fields - {("targets", "", None)}:
+            raise ValueError("the only placeholder is {targets}; write other braces twice")
+        return value
+
+
+class Config(_Model):
+    """Everything a run can be told."""
+
+    version: Literal[1] = Field(default=1, description="Version of this format.")
+    environment: Environment = Field(default=Environment(), description="The interpreter that runs the models.")
+    targets: Annotated[tuple[TargetConfig, ...], Field(strict=False, max_length=1000)] = Field(default=(), description=(
+        "Models to optimise, beside those found by convention (class Model with get_inputs in its file)."))
+    artifact: Artifact = Field(default=Artifact(), description="Where adopted kernels are written.")
+    levers: Annotated[tuple[LeverName, ...], Field(strict=False, min_length=1)] = Field(
+        default=("kernel", "dispatch", "launch"), description="What may be changed, in this order.")
+    sandbox: Literal["auto", "docker", "bubblewrap", "landlock", "process"] = Field(default="auto", description=(
+        "The jail of executed code; auto: the first that works of docker, bubblewrap, landlock. "
+        "process isolates nothing and is used only when written here."))
+    device: str = Field(default="auto", pattern=r"^(auto|cuda(:\d{1,3})?|cpu|pretend)$", description=(
+        "auto: the GPU if there is one, else cpu; cuda or cuda:N; cpu; pretend: compile for a GPU that is not here."))
+    gates: Gates = Field(default=Gates(), description="What a candidate must hold.")
+    budget: Budget = Field(default=Budget(), description="When the search stops.")
+    publish: Publish = Field(default=Publish(), description="How the result is offered.")
+
+    @field_validator("levers")
+    @classmethod
+    def _levers(cls, value: tuple[LeverName, ...]) -> tuple[LeverName, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("each lever at most once")
+        return value
+
+    @field_validator("targets")
+    @classmethod
+    def _targets(cls, value: tuple[TargetConfig, ...]) -> tuple[TargetConfig, ...]:
+        names = [t.name for t in value if t.name]
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise ValueError(f"the name {twice[0]} is given to more than one target")
+        return value
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A configuration and where its values come from."""
+
+    config: Config
+    file: str = ""
+    """Relative to the root; '' if there is none and all is default."""
+    lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
+
+    def origin(self, path: tuple[str | int, ...]) -> str:
+        """`.kernelopt.yml:12`, or `default`."""
+        return f"{self.file}:{self.lines[path]}" if path in self.lines else "default"
+
+
+def load(root: Path) -> Config:
+    """The configuration of the folder `root`; all defaults if there is no file. Raises InputError."""
+    return load_traced(root).config
+
+
+def load_traced(root: Path) -> Traced:
+    """As `load`, with the origin of each value. Raises InputError."""
+    found = [name for name in FILES if (root / name).is_file()]
+    if len(found) > 1:
+        raise both_files()
+    if not found:
+        return Traced(Config())
+    if not (root / found[0]).resolve().is_relative_to(root.resolve()):
+        raise InputError("the configuration is a link that leaves the repository", where=found[0],
+                         fix="put the file itself there")
+    try:
+        text = (root / found[0]).read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("the configuration cannot be read as UTF-8 text", where=found[0],
+                         fix="check its permissions and encoding") from error
+    return parse(text, found[0])
+
+
+def both_files() -> InputError:
+    """The error for a root with two configurations."""
+    return InputError("there are two configurations", where=" and ".join(FILES), fix="keep one of them")
+
+
+def parse(text: str, name: str) -> Traced:
+    """`text` of the file `name`. Raises InputError that names each wrong key, its line and what would be right."""
+    document = config_yaml.read(text, name)
+    if document.data is None:
+        return Traced(Config(), name)
+    if not isinstance(document.data, dict):
+        raise InputError("the configuration is not a mapping of keys to values", where=f"{name}:1",
+                         fix="begin with `version: 1`")
+    # A section whose keys are all commented out reads as null.
+    data = {key: value for key, value in document.data.items() if value is not None or key not in Config.model_fields}
+    try:
+        return Traced(Config.model_validate(data), name, document.lines)
+    except ValidationError as error:
+        problems = [_problem(e, document, name) for e in error.errors(include_url=False)]
+    if len(problems) == 1:
+        raise problems[0]
+    raise InputError(
+        f"the configuration has {len(problems)} mistakes",
+        where="; ".join(f"{p.where}: {p.what}" for p in problems[:10]),
+        fix="; ".join(dict.fromkeys(p.fix for p in problems[:10])))
+
+
+def with_targets(policy: Config, head: Config) -> Config:
+    """The policy of the default branch with the targets of the head, which are untrusted data."""
+    return policy.model_copy(update={"targets": head.targets})
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of the file, for editors and checkers."""
+    schema = Config.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": ".kernelopt.yml"}
+
+
+def nearest(word: str, valid: list[str]) -> str:
+    """The valid word that `word` was probably meant to be; '' if none is near."""
+    close = difflib.get_close_matches(word, valid, n=1, cutoff=0.6)
+    return close[0] if close else ""
+
+
+def model_at(path: tuple[str | int, ...]) -> type[BaseModel]:
+    """The model that holds the last key of `path`."""
+    model: type[BaseModel] = Config
+    for key in path[:-1]:
+        if isinstance(key, int) or key not in model.model_fields:
+            continue
+        inner = model.model_fields[key].annotation
+        for candidate in (inner, *get_args(inner)):
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                model = candidate
+    return model
+
+
+_WORDS = {
+    "tuple_type": "must be a list", "model_type": "must be a mapping of keys to values",
+    "bool_type": "must be true or false",
+    "string_type": "must be text; put it in quotes", "string_pattern_mismatch": "is not a permitted value",
+    "invalid_key": "keys must be text",
+}
+"""pydantic's kinds of error whose own words speak of Python rather than of YAML."""
+
+
+def _problem(error: Any, document: config_yaml.Document, name: str) -> InputError:
+    path: tuple[str | int, ...] = error["loc"]
+    dotted = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".") or "the file"
+    where = f"{name}:{document.line(path)}"
+    fields = sorted(model_at(path).model_fields)
+    if error["type"] == "extra_forbidden":
+        near = nearest(str(path[-1]), fields)
+        fix = f'did you mean "{near}"?' if near else f"valid keys here: {', '.join(fields)}"
+        return InputError(f'unknown key "{dotted}"', where=where, fix=fix)
+    if error["type"] == "missing":
+        return InputError(f'the key "{dotted}" is missing', where=where, fix=f"add `{path[-1]}:`")
+    reason = _WORDS.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
+    reason = reason.replace("Input should be", "must be").replace("a valid ", "a ")
+    key = next((p for p in reversed(path) if isinstance(p, str)), "")
+    info = model_at(path).model_fields.get(key)
+    fix = (info.description or "") if info else ""
+    return InputError(f'"{dotted}": {reason} (it is {_shown(error["input"])})', where=where,
+                      fix=fix or "see docs/configuration.md")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

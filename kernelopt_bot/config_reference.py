@@ -1,0 +1,76 @@
+"""The reference of `.kernelopt.yml`, written from the model, so that it cannot drift from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from kernelopt_bot.config import FILES, Config
+
+_HEAD = f"""# Configuration
+
+`{FILES[0]}` in the repository's root, or `{FILES[1]}`. All keys are optional but a target's `path`. An unknown
+key is an error that names its line and the nearest valid key. `kernelopt config` prints the effective configuration
+and where each value comes from; the JSON Schema is [config.schema.json](config.schema.json).
+
+```yaml
+# yaml-language-server: $schema=docs/config.schema.json
+version: 1
+targets:
+  - path: models/net.py
+    entry: Encoder
+    inputs: example_inputs
+gates:
+  min_gain: 1.05
+```
+"""
+
+
+def markdown() -> str:
+    """The text of docs/configuration.md."""
+    sections = [_HEAD, "## Top level\n", _table(Config)]
+    for name, info in Config.model_fields.items():
+        inner = _inner(info)
+        if inner is not None:
+            sections += [f"## `{name}`\n", f"{(inner.__doc__ or '').strip()}\n", _table(inner)]
+    return "\n".join(sections)
+
+
+def _table(model: type[BaseModel]) -> str:
+    rows = ["| key | values | default | meaning |", "|---|---|---|---|"]
+    for name, info in model.model_fields.items():
+        inner = _inner(info)
+        if inner is not None:
+            values, default = f"see [{name}](#{name})", ""
+        else:
+            values = ", ".join(_values(info.annotation, info.metadata))
+            default = "required" if info.is_required() else f"`{_spelled(info.default)}`"
+        rows.append(f"| `{name}` | {values} | {default} | {(info.description or '').replace('|', chr(92) + '|')} |")
+    return "\n".join(rows) + "\n"
+
+
+def _inner(info: FieldInfo) -> type[BaseModel] | None:
+    kinds = (info.annotation, *get_args(info.annotation))
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+
+
+def _values(annotation: Any, metadata: list[Any]) -> Iterator[str]:
+    if get_origin(annotation) is tuple:
+        options = get_args(get_args(annotation)[0])
+        literal = [o for o in options if isinstance(o, str)]
+        yield "list of " + (" ".join(f"`{o}`" for o in literal) if literal else "text")
+    elif get_args(annotation):
+        yield " ".join(f"`{o}`" for o in get_args(annotation))
+    else:
+        yield {str: "text", int: "whole number", float: "number", bool: "`true` `false`"}[annotation]
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    for limit in metadata:
+        yield from (f"{word} {getattr(limit, key):g}" for key, word in words.items() if hasattr(limit, key))
+
+
+def _spelled(value: Any) -> str:
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
