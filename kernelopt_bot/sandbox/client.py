@@ -1,0 +1,270 @@
+"""The host's side of a worker: starts it in its jail, calls its methods, and ends it.
+
+    WorkerError
+      WorkerFailed      the method says that it failed; the worker lives on
+      WorkerCrashed     the process ended (signal, exit, out of memory)
+      WorkerTimeout     no answer within the limit
+      WorkerLied        what came is not the protocol: wrong number, too large, not JSON, endless, unasked for
+After any but the first the process group is dead and the worker unusable until `restart()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from kernelopt_bot import process
+from kernelopt_bot.errors import KerneloptError
+from kernelopt_bot.sandbox.channel import Channel, Closed, Expired
+from kernelopt_bot.sandbox.gpu import Gpu, find_gpu
+from kernelopt_bot.sandbox.jail import Box, Jail, Launch
+from kernelopt_bot.sandbox.limits import MemoryWatch, kill_tree
+from kernelopt_bot.sandbox.staging import staged_package
+from kernelopt_bot.sandbox.worker.protocol import LIMIT, ProtocolViolation
+from kernelopt_bot.sandbox.worker_environment import worker_environment
+
+ANSWER_LIMIT = 4 * LIMIT
+"""Bytes that one call may send, progress and all."""
+PROGRESS_LIMIT = 100_000
+"""Progress messages that one call may send."""
+STDERR_LIMIT = 64 * 1024
+"""Bytes kept of what a worker prints."""
+
+_START = (
+    "import sys; sys.path.insert(0, {package!r}); "
+    "from kernelopt_bot.sandbox.worker.main import main; sys.exit(main({role!r}, {scratch!r}))"
+)
+
+
+class WorkerError(KerneloptError):
+    """Base of what a call can raise."""
+
+
+class WorkerFailed(WorkerError):
+    """An error answer. `kind` as in `protocol.WorkerFault`; message and detail are the worker's words."""
+
+    def __init__(self, kind: str, message: str, detail: str = "") -> None:
+        self.kind, self.message, self.detail = kind, defuse(message), defuse(detail)
+        super().__init__(f"{kind}: {self.message}")
+
+
+class WorkerCrashed(WorkerError):
+    """The process ended. `how` in words."""
+
+    def __init__(self, how: str, stderr_tail: str = "") -> None:
+        self.how, self.stderr_tail = how, stderr_tail
+        super().__init__(how)
+
+
+class WorkerTimeout(WorkerError):
+    """No answer within the limit; the process was killed."""
+
+
+class WorkerLied(WorkerError):
+    """What came is not the protocol; the process was killed."""
+
+
+def defuse(text: str) -> str:
+    """The worker's words made harmless for a log: no workflow command, no control character, no secret."""
+    text = "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return process.redact(text.replace("::", ":\N{ZERO WIDTH SPACE}:").replace("##[", "#\N{ZERO WIDTH SPACE}#["))
+
+
+class Worker:
+    """One worker process. A context manager; `call` may be used from one thread at a time."""
+
+    def __init__(
+        self,
+        role: Literal["model", "kernel"],
+        *,
+        python: str,
+        jail: Jail,
+        scratch: Path,
+        device: str = "cpu",
+        interpret: bool = False,
+        readable: Sequence[Path] = (),
+        environment: Mapping[str, str] = {},
+        memory_bytes: int | None = None,
+    ) -> None:
+        """Starts it.
+
+        `python`: the interpreter, absolute. `scratch`: its folder, made if missing. `device`: `cpu`, `cuda`, `cuda:N`
+        or a GPU's UUID; inside, the assigned GPU is always `cuda:0`. `interpret`: kernels run on the CPU by Triton's
+        interpreter. `readable`: folders it may read. `environment`: additions. `memory_bytes`: host memory of the
+        process and its children; no limit if None.
+
+        Raises Unavailable if there is no such GPU, ProcessMissing if the jail's program cannot be started.
+        """
+        scratch = scratch.resolve()
+        scratch.mkdir(parents=True, exist_ok=True)
+        gpu: Gpu | None = find_gpu(device)
+        package = staged_package()
+        self.role, self.scratch, self._jail = role, scratch, jail
+        self._box = Box(
+            python=python,
+            arguments=("-I", "-B", "-c", _START.format(package=str(package), role=role, scratch=str(scratch))),
+            environment=worker_environment(
+                python=python, scratch=scratch, visible_gpu=gpu.visible if gpu else "", interpret=interpret,
+                extra=environment,
+            ),
+            scratch=scratch,
+            readable=(package, *(p.absolute() for p in readable)),
+            devices=gpu.nodes if gpu else (),
+            memory_bytes=memory_bytes,
+        )
+        self._start()
+
+    def _start(self) -> None:
+        self._launch: Launch = self._jail.wrap(self._box)
+        try:
+            self._process: subprocess.Popen[bytes] | None = process.start(
+                self._launch.command, environment=self._launch.environment, pass_fds=self._launch.pass_fds
+            )
+        except BaseException:
+            self._launch.finish()
+            raise
+        assert self._process.stdin and self._process.stdout and self._process.stderr
+        self._channel = Channel(self._process.stdin, self._process.stdout)
+        self._stderr = process.Tail(self._process.stderr, STDERR_LIMIT)
+        self._watch = MemoryWatch(self._process.pid, self._box.memory_bytes) if self._box.memory_bytes else None
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None
+
+    def stderr(self) -> str:
+        """What it printed, bounded and made harmless."""
+        return defuse(self._stderr.text())
+
+    def call(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout: float,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> dict[str, Any]:
+        """The result of one method. `timeout` in seconds for the whole call.
+
+        Raises WorkerFailed, WorkerCrashed, WorkerTimeout, WorkerLied; ValueError if the request is over the limit.
+        """
+        if self._process is None:
+            raise WorkerCrashed("the worker is not running", "")
+        # An unpredictable number: an answer made before the question cannot carry it.
+        number = secrets.randbelow(1 << 53)
+        deadline = time.monotonic() + timeout
+        try:
+            if self._channel.pending():
+                raise self._lie("it sent something before it was asked")
+            self._channel.send({"id": number, "method": method, "params": dict(params)}, deadline)
+            return self._answer(number, deadline, progress)
+        except Expired:
+            self._end(grace=0)
+            raise WorkerTimeout(f"{method} did not answer within {timeout:g} s") from None
+        except Closed:
+            raise self._crash() from None
+        except ProtocolViolation as e:
+            raise self._lie(str(e)) from None
+        except (WorkerError, ValueError):
+            raise
+        except BaseException:
+            # Interrupted in the middle of a frame: the channel is out of step.
+            self._end(grace=0)
+            raise
+
+    def _answer(
+        self, number: int, deadline: float, progress: Callable[[dict[str, Any]], None] | None
+    ) -> dict[str, Any]:
+        begin, reports = self._channel.received, 0
+        while True:
+            message = self._channel.receive(deadline)
+            if message.get("id") != number or isinstance(message.get("id"), bool):
+                raise self._lie("it answered another question")
+            if self._channel.received - begin > ANSWER_LIMIT or reports > PROGRESS_LIMIT:
+                raise self._lie("it does not stop sending")
+            kinds = message.keys() - {"id"}
+            if kinds == {"progress"} and isinstance(message["progress"], dict):
+                reports += 1
+                if progress is not None:
+                    progress(_checked_progress(message["progress"]))
+            elif kinds == {"result"} and isinstance(message["result"], dict):
+                return message["result"]
+            elif kinds == {"error"} and isinstance(message["error"], dict):
+                error = message["error"]
+                raise WorkerFailed(*(str(error.get(key, ""))[:20_000] for key in ("kind", "message", "detail")))
+            else:
+                raise self._lie("its answer is neither a result nor an error")
+
+    def _crash(self) -> WorkerError:
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        if self._process.poll() is None:
+            return self._lie("it closed the channel and lived on")
+        over = self._watch is not None and self._watch.exceeded
+        code = self._end(grace=0)
+        how = f"it used more than {self._box.memory_bytes} bytes of memory and was killed" if over else _how(code)
+        return WorkerCrashed(how, self.stderr()[-process.TAIL :])
+
+    def _lie(self, what: str) -> WorkerLied:
+        self._end(grace=0)
+        return WorkerLied(f"the worker broke the protocol: {what}")
+
+    def _end(self, *, grace: float) -> int:
+        if self._process is None:
+            return 0
+        ended, self._process = self._process, None
+        if self._watch is not None:
+            self._watch.stop()
+        try:
+            if grace <= 0:
+                # Also those that left the group.
+                kill_tree(ended.pid)
+            code = process.stop(ended, grace=grace)
+            self._stderr.join(1.0)
+        finally:
+            self._launch.finish()
+        return code
+
+    def restart(self) -> None:
+        """A fresh process in the same scratch folder, in place of this one, alive or not."""
+        self.close()
+        self._start()
+
+    def close(self) -> None:
+        """End it: it is asked by the end of its input, then killed. May be called again."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2.0)
+        self._end(grace=0.5)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _checked_progress(report: dict[str, Any]) -> dict[str, Any]:
+    done, of = (value if isinstance(value, int) else 0 for value in (report.get("done"), report.get("of")))
+    return {"text": defuse(str(report.get("text", "")))[:500], "done": done, "of": of}
+
+
+def _how(code: int) -> str:
+    # Jails that start the program as a child report its signal as 128 + number.
+    number = -code if code < 0 else code - 128
+    with contextlib.suppress(ValueError):
+        if number > 0:
+            return f"it was ended by {signal.Signals(number).name}"
+    return f"it ended with code {code}"

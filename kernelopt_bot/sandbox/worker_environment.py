@@ -1,0 +1,52 @@
+"""The whole environment of a worker: made from nothing, the same in every jail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+DRIVER_FOLDERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib")
+"""Where container runtimes mount the driver's libraries, outside the loader's default path."""
+
+PROGRAM_FOLDERS = ("/usr/local/cuda/bin", "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+
+CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions",
+          "CUDA_CACHE_PATH": "cuda", "XDG_CACHE_HOME": "xdg"}
+"""Variable -> folder under `<scratch>/cache`: compiler caches belong to one run and are never shared."""
+
+
+def driver_folders() -> list[str]:
+    """Existing folders that hold libcuda, from the usual places and this process's own loader path."""
+    own = [entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if entry.startswith("/")]
+    return [f for f in dict.fromkeys([*DRIVER_FOLDERS, *own]) if (Path(f) / "libcuda.so.1").exists()]
+
+
+def worker_environment(
+    *, python: str, scratch: Path, visible_gpu: str, interpret: bool, extra: Mapping[str, str]
+) -> dict[str, str]:
+    """`visible_gpu`: the value of CUDA_VISIBLE_DEVICES, empty for none. `extra` wins. Makes the folders it names."""
+    for folder in ("home", "tmp", *(f"cache/{name}" for name in CACHES.values())):
+        (scratch / folder).mkdir(parents=True, exist_ok=True)
+    values = {
+        "PATH": ":".join(dict.fromkeys([str(Path(python).parent), *PROGRAM_FOLDERS])),
+        "HOME": str(scratch / "home"),
+        "TMPDIR": str(scratch / "tmp"),
+        # torch names its cache folder after the user, whom /etc/passwd inside need not know.
+        "USER": "kernelopt",
+        "LOGNAME": "kernelopt",
+        "LANG": "C.UTF-8",
+        "CUDA_VISIBLE_DEVICES": visible_gpu,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
+        "KMP_BLOCKTIME": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE": "0",
+        "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
+    }
+    values |= {variable: str(scratch / "cache" / folder) for variable, folder in CACHES.items()}
+    if found := driver_folders():
+        values["LD_LIBRARY_PATH"] = ":".join(found)
+    if interpret:
+        values["TRITON_INTERPRET"] = "1"
+    return values | dict(extra)
