@@ -1,0 +1,266 @@
+"""`load`: the user's model, its inputs, and how to make both again under another seed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kernelopt_bot.sandbox.worker.main import Context
+from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.seeds import seed_everything
+from kernelopt_bot.sandbox.worker.tensors import clone, leaves, map_tensors, meta, tensor_leaves
+
+TRACE_FRAMES = 8
+"""Frames of the user's code that an error shows at most."""
+_DEVICE_WORDS = ("to be on the same device", "expected device", "on cpu, but", "is on cpu", "not on the same device")
+
+
+@dataclass
+class Target:
+    """A loaded model. `args` and `kwargs` are the pristine inputs on the device: hand out copies only."""
+
+    root: str
+    entry: type[nn.Module]
+    build: Callable[[], nn.Module]
+    draw: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
+    device: torch.device
+    seed: int
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+    def construct(self, seed: int) -> nn.Module:
+        """A new model in eval mode on the device, initialised under `seed`. Raises WorkerFault."""
+        seed_everything(seed)
+        with user_code(self.root, "target_constructor", f"the constructor of {self.entry.__name__} failed"):
+            model = self.build()
+        return self.place(model)
+
+    def place(self, model: nn.Module) -> nn.Module:
+        with user_code(self.root, "target_device", f"the model cannot be moved to {self.device}"):
+            return model.to(self.device).eval()
+
+    def inputs(self, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """New inputs on the device, drawn under `seed`. Raises WorkerFault."""
+        seed_everything(seed)
+        args, kwargs = self.draw()
+        moved = [n for n, t in tensor_leaves((args, kwargs)) if t.device != self.device]
+        if moved:
+            note = f"the inputs were made elsewhere and moved to {self.device}"
+            if note not in self.notes:
+                self.notes.append(note)
+        with user_code(self.root, "target_device", f"the inputs cannot be moved to {self.device}"):
+            args, kwargs = map_tensors((args, kwargs), lambda t: t.detach().to(self.device))
+        return args, kwargs
+
+    def copies(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Fresh copies of the pristine inputs: strides and aliasing kept."""
+        return copy_inputs((self.args, self.kwargs))
+
+    def named_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+        """(name after the parameters of `forward`, leaf) of given inputs, in order."""
+        names = [p.name for p in inspect.signature(self.model.forward).parameters.values()
+                 if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        found: list[tuple[str, Any]] = []
+        for i, value in enumerate(args):
+            found += leaves(value, names[i] if i < len(names) else f"args.{i}")
+        for key, value in kwargs.items():
+            found += leaves(value, key)
+        return found
+
+
+def copy_inputs(inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    memo: dict[tuple[str, int], torch.UntypedStorage] = {}
+    args, kwargs = map_tensors(inputs, lambda t: clone(t, memo))
+    return args, kwargs
+
+
+def users_trace(root: str, error: BaseException) -> str:
+    """The traceback cut to the frames under `root` (or to the last three where there is none)."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = os.path.realpath(root) + os.sep
+    own = [f for f in frames if os.path.realpath(f.filename).startswith(inside)][-TRACE_FRAMES:]
+    shown = [*own, *(frames[-1:] if own and frames[-1] is not own[-1] else [])] or frames[-3:]
+    return "".join(traceback.format_list(shown) + traceback.format_exception_only(error))
+
+
+@contextlib.contextmanager
+def user_code(root: str, kind: str, what: str) -> Iterator[None]:
+    """Turn whatever the user's code raises into a WorkerFault of `kind` with the user's traceback."""
+    try:
+        yield
+    except WorkerFault:
+        raise
+    except (torch.OutOfMemoryError, MemoryError) as e:
+        raise WorkerFault("out_of_memory", f"{what}: out of memory", users_trace(root, e)) from e
+    except (Exception, SystemExit) as e:
+        text = f"{type(e).__name__}: {e}".strip()
+        first = text.splitlines()[0]
+        if kind == "target_forward" and any(w in text for w in _DEVICE_WORDS):
+            kind = "target_device"
+        if isinstance(e, ModuleNotFoundError) and e.name:
+            first = f"the package {e.name.partition('.')[0]!r} is not installed in {sys.executable}"
+        raise WorkerFault(kind, f"{what}: {first}", users_trace(root, e)) from e
+
+
+def import_file(root: str, path: str) -> ModuleType:
+    """Import a file under `root` as the user's program would: packages by their dotted name, scripts by path."""
+    full = os.path.realpath(os.path.join(root, path))
+    if not full.startswith(os.path.realpath(root) + os.sep) or not os.path.isfile(full):
+        raise WorkerFault("target_missing", f"no file {path!r} under the target's root")
+    for folder in (os.path.dirname(full), os.path.realpath(root)):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    parts = path.removesuffix(".py").split("/")
+    with user_code(root, "target_import", f"importing {path} failed"):
+        if len(parts) > 1 and os.path.isfile(os.path.join(root, *parts[:-1], "__init__.py")):
+            module = importlib.import_module(".".join(parts))
+            if os.path.realpath(str(module.__file__)) == full:
+                return module
+        name = parts[-1] if parts[-1].isidentifier() and parts[-1] not in sys.modules else f"kernelopt_target_{parts[-1]}"
+        spec = importlib.util.spec_from_file_location(name, full)
+        if spec is None or spec.loader is None:
+            raise WorkerFault("target_import", f"{path} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return module
+
+
+def _function(root: str, main: ModuleType, path: str, spec: str) -> Callable[[], Any]:
+    """`name` in the target's file, or `other/file.py:name`."""
+    file, _, name = spec.rpartition(":")
+    module = main if not file or file == path else import_file(root, file)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise WorkerFault("target_missing", f"no function {name!r} in {file or path}")
+    return function  # type: ignore[no-any-return]
+
+
+def _arguments(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if value is None:
+        return (), {}
+    if isinstance(value, dict):
+        return (), dict(value)
+    return (tuple(value), {}) if isinstance(value, list | tuple) else ((value,), {})
+
+
+def load_target(params: dict[str, Any]) -> Target:
+    """Import, construct and draw inputs; nothing is run yet. Raises WorkerFault of the kind that fits."""
+    root, path = os.path.realpath(params["root"]), params["path"]
+    device = torch.device(params["device"])
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise WorkerFault("target_device", f"there is no {device} on this machine")
+    main = import_file(root, path)
+    entry = getattr(main, params["entry"], None)
+    if not (isinstance(entry, type) and issubclass(entry, nn.Module)):
+        raise WorkerFault("target_missing", f"no nn.Module class {params['entry']!r} in {path}")
+    make_inputs = _function(root, main, path, params["inputs"])
+    make_init = _function(root, main, path, params["init"]) if params.get("init") else None
+
+    def build() -> nn.Module:
+        args, kwargs = _arguments(make_init() if make_init else None)
+        return entry(*args, **kwargs)
+
+    def draw() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        with user_code(root, "target_inputs", f"{params['inputs']} failed"):
+            return _arguments(make_inputs())
+
+    seed = int(params.get("seed", 0))
+    target = Target(root, entry, build, draw, device, seed, nn.Identity(), (), {})
+    target.model = target.construct(seed)
+    target.args, target.kwargs = target.inputs(seed)
+    return target
+
+
+class Buffers:
+    """The model's buffers as they were, to undo what a forward changes."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._kept = [(module, name, buffer, buffer.detach().clone()) for module in model.modules()
+                      for name, buffer in module._buffers.items() if buffer is not None]
+
+    def restore(self) -> None:
+        with torch.no_grad():
+            for module, name, buffer, value in self._kept:
+                buffer.copy_(value)
+                module._buffers[name] = buffer
+
+
+def run_eager(target: Target, model: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> Any:
+    """One forward on copies of `inputs` under `seed`, buffers put back. Raises WorkerFault (target_forward)."""
+    args, kwargs = copy_inputs(inputs)
+    kept = Buffers(model)
+    seed_everything(seed)
+    try:
+        with user_code(target.root, "target_forward", f"{target.entry.__name__}.forward failed"), torch.no_grad():
+            out = model(*args, **kwargs)
+            if target.device.type == "cuda":
+                torch.cuda.synchronize(target.device)
+            return out
+    finally:
+        kept.restore()
+
+
+def max_difference(first: Any, second: Any) -> float:
+    """Largest absolute difference between two outputs; inf if their structure differs."""
+    a, b = tensor_leaves(first), tensor_leaves(second)
+    if [(n, t.shape, t.dtype) for n, t in a] != [(n, t.shape, t.dtype) for n, t in b]:
+        return float("inf")
+    largest = 0.0
+    for (_, x), (_, y) in zip(a, b, strict=True):
+        if x.numel() and not torch.equal(x, y):
+            wide = torch.complex128 if x.is_complex() else torch.float64
+            difference = (x.to(wide) - y.to(wide)).abs().nan_to_num(nan=0.0)
+            largest = max(largest, float(difference.max()))
+    return largest
+
+
+def describe(target: Target, first: Any, second: Any) -> dict[str, Any]:
+    """The answer of `load`."""
+    parameters: list[Tensor] = list(target.model.parameters())
+    difference = max_difference(first, second)
+    return {
+        "class": target.entry.__name__,
+        "parameters": sum(p.numel() for p in parameters),
+        "parameter_bytes": sum(p.numel() * p.element_size() for p in parameters),
+        "inputs": [{"name": n, "meta": meta(v)} for n, v in target.named_inputs(target.args, target.kwargs)
+                   if isinstance(v, Tensor)],
+        "outputs": [meta(t) for _, t in tensor_leaves(first)],
+        "deterministic": difference == 0.0,
+        "max_difference": difference,
+        "notes": target.notes,
+    }
+
+
+def load(context: Context, params: dict[str, Any]) -> dict[str, Any]:
+    """Load the model, run it twice and keep it. See docs/architecture.md for the kinds of error."""
+    context.state.clear()
+    target = load_target(params)
+    first = run_eager(target, target.model, (target.args, target.kwargs), target.seed)
+    if not tensor_leaves(first):
+        raise WorkerFault("target_forward", f"{target.entry.__name__}.forward returned no tensor")
+    second = run_eager(target, target.model, (target.args, target.kwargs), target.seed)
+    context.state["target"] = target
+    return describe(target, first, second)
+
+
+def current(context: Context) -> Target:
+    """The loaded target. Raises WorkerFault (bad_request) before `load`."""
+    target = context.state.get("target")
+    if not isinstance(target, Target):
+        raise WorkerFault("bad_request", "no model is loaded")
+    return target

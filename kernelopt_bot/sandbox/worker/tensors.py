@@ -1,0 +1,155 @@
+"""Tensors as they cross the protocol, copies that keep strides and aliasing, and leaves of nested values."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+
+
+class Scratch(Protocol):
+    """What of `main.Context` this module needs."""
+
+    def path(self, name: str) -> str: ...
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32` of torch.float32."""
+    return str(dtype).removeprefix("torch.")
+
+
+def meta(tensor: Tensor) -> dict[str, Any]:
+    """`compiler.program.TensorMeta` as JSON: shape, stride and offset in elements, storage in bytes."""
+    return {
+        "dtype": dtype_name(tensor.dtype),
+        "shape": [int(s) for s in tensor.shape],
+        "stride": [int(s) for s in tensor.stride()],
+        "offset": int(tensor.storage_offset()),
+        "storage_bytes": int(tensor.untyped_storage().nbytes()),
+        "device": str(tensor.device),
+    }
+
+
+def stats(tensor: Tensor) -> dict[str, Any] | None:
+    """{min, max, mean, std, finite} over the finite elements; None for empty, complex or quantised tensors."""
+    if tensor.numel() == 0 or tensor.is_complex() or tensor.is_quantized:
+        return None
+    values = tensor.detach()
+    if not values.is_floating_point():
+        wide = values.to(torch.int64)
+        mean, std = wide.double().mean(), wide.double().std(correction=0)
+        return {"min": int(wide.min()), "max": int(wide.max()), "mean": float(mean), "std": float(std), "finite": True}
+    if values.element_size() < 4:
+        values = values.float()
+    finite = values.isfinite()
+    every = bool(finite.all())
+    values = values if every else values[finite]
+    if values.numel() == 0:
+        return {"min": 0.0, "max": 0.0, "mean": 0.0, "std": 0.0, "finite": False}
+    std, mean = torch.std_mean(values.double(), correction=0)
+    return {"min": float(values.min()), "max": float(values.max()), "mean": float(mean), "std": float(std),
+            "finite": every}
+
+
+def save(scratch: Scratch, tensor: Tensor) -> dict[str, Any]:
+    """Write the raw storage to the scratch folder; equal storages share a file. Returns a TensorRef.
+
+    Raises OSError if the disk is full.
+    """
+    storage = tensor.detach().untyped_storage().cpu()
+    size = storage.nbytes()
+    # numpy may be missing in the user's environment, so the bytes are read where they lie
+    raw = memoryview((ctypes.c_char * size).from_address(storage.data_ptr()) if size else b"").cast("B")
+    name = f"tensor-{hashlib.sha256(raw).hexdigest()[:32]}.raw"
+    path = scratch.path(name)
+    if not os.path.exists(path) or os.path.getsize(path) != size:
+        with open(path + ".part", "wb") as file:
+            file.write(raw)
+        os.replace(path + ".part", path)
+    facts = meta(tensor)
+    return {"file": name, **{k: facts[k] for k in ("dtype", "shape", "stride", "offset", "storage_bytes")}}
+
+
+def load(scratch: Scratch, reference: Mapping[str, Any], device: str = "cpu") -> Tensor:
+    """The tensor of a TensorRef. Raises WorkerFault (bad_request) if the file does not fit the reference."""
+    path, size = scratch.path(str(reference["file"])), int(reference["storage_bytes"])
+    dtype = getattr(torch, str(reference["dtype"]), None)
+    if not isinstance(dtype, torch.dtype) or not os.path.isfile(path) or os.path.getsize(path) != size:
+        raise WorkerFault("bad_request", f"no storage of {size} bytes and {reference['dtype']} in {reference['file']!r}")
+    raw = torch.from_file(path, shared=False, size=size, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+    storage = raw.to(device).untyped_storage()
+    shape, stride = tuple(reference["shape"]), tuple(reference["stride"])
+    return torch.empty(0, dtype=dtype, device=device).set_(storage, int(reference["offset"]), shape, stride)
+
+
+def storage_key(tensor: Tensor) -> tuple[str, int]:
+    """Equal for tensors that share a storage."""
+    return str(tensor.device), tensor.untyped_storage().data_ptr()
+
+
+def clone(tensor: Tensor, memo: dict[tuple[str, int], torch.UntypedStorage] | None = None) -> Tensor:
+    """A copy with the same dtype, shape, strides and offset over a copied storage; `memo` keeps aliasing."""
+    if tensor.layout is not torch.strided or type(tensor) not in (Tensor, torch.nn.Parameter):
+        return tensor.detach().clone()
+    memo = {} if memo is None else memo
+    key = storage_key(tensor)
+    if key not in memo:
+        memo[key] = tensor.untyped_storage().clone()
+    copied = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return copied.set_(memo[key], tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+def clone_all(values: list[Any]) -> list[Any]:
+    """Copies of the tensors of a list, aliasing kept; other values as they are."""
+    memo: dict[tuple[str, int], torch.UntypedStorage] = {}
+    return [clone(v, memo) if isinstance(v, Tensor) else v for v in values]
+
+
+def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A nested value (tuple, list, dict, dataclass, their subclasses) with its tensors replaced."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_tensors(v, change) for v in value))
+    if type(value) in (tuple, list):
+        return type(value)(map_tensors(v, change) for v in value)
+    if isinstance(value, dict):
+        changed = {k: map_tensors(v, change) for k, v in value.items()}
+        return changed if type(value) is dict else type(value)(changed)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [f.name for f in dataclasses.fields(value) if f.init]
+        return dataclasses.replace(value, **{f: map_tensors(getattr(value, f), change) for f in fields})
+    return value
+
+
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, leaf) of a nested value in order: `0`, `hidden.1`; tensors and anything that is not a container."""
+    items: list[tuple[str, Any]]
+    if isinstance(value, Tensor):
+        items = []
+    elif isinstance(value, dict):
+        items = [(str(k), v) for k, v in value.items()]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        items = list(zip(value._fields, value, strict=True))
+    elif isinstance(value, tuple | list):
+        items = [(str(i), v) for i, v in enumerate(value)]
+    else:
+        items = []
+    if not items and not isinstance(value, tuple | list | dict):
+        yield name, value
+    for key, inner in items:
+        yield from leaves(inner, f"{name}.{key}" if name else key)
+
+
+def tensor_leaves(value: Any, name: str = "") -> list[tuple[str, Tensor]]:
+    return [(n, v) for n, v in leaves(value, name) if isinstance(v, Tensor)]
