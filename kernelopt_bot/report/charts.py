@@ -1,0 +1,111 @@
+"""Charts of one result, as SVG in a light and a dark variant and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernelopt_bot.device.profile import StepProfile
+from kernelopt_bot.report import numbers as n
+from kernelopt_bot.report.facts import BASELINES
+from kernelopt_bot.report.svg import Bar, Point, draw_bars, draw_intervals
+from kernelopt_bot.report.tables import replacements
+from kernelopt_bot.report.text import one_line, shorten
+from kernelopt_bot.search.result import TargetResult
+
+_STEPS = 8
+_WIDTH = 44
+
+
+@dataclass(frozen=True)
+class Chart:
+    name: str
+    light: bytes
+    dark: bytes
+    alternative: str
+    text: str
+
+
+def charts(result: TargetResult) -> tuple[Chart, ...]:
+    """Those for which there are figures: gain against each baseline, and the steps before, after and at their floor."""
+    return tuple(c for c in (_gain(result), _kernels(result)) if c is not None)
+
+
+def _gain(r: TargetResult) -> Chart | None:
+    if r.headline is None:
+        return None
+    how = (r.headline.metric, r.headline.cache)
+    shown = sorted((c for c in r.against if (c.metric, c.cache) == how), key=lambda c: _rank(c.baseline))
+    points = [Point(f"against {one_line(c.baseline)}", c.speedup, c.low, c.high) for c in shown]
+    if not points:
+        return None
+    if r.noise is not None:
+        points.append(Point("A/A (noise)", r.noise.speedup, r.noise.low, r.noise.high))
+    title = f"Gain with 95% interval ({n.conditions(r.headline)})"
+    said = "; ".join(f"{p.label}: {n.ratio(p.value)} ({n.interval(p.low, p.high)})" for p in points)
+    light, dark = (draw_intervals(title, "baseline time / optimised time", points, dark=d) for d in (False, True))
+    return Chart("gain", light, dark, f"{title}. {said}", _intervals_as_text(title, points))
+
+
+def _kernels(r: TargetResult) -> Chart | None:
+    bars = list(_bars(r))
+    if not bars:
+        return None
+    title = "Device time of each step alone, µs (median)"
+    said = "; ".join(f"{b.label}: {_values(b)}" for b in bars)
+    light, dark = (draw_bars(title, "µs", bars, dark=d) for d in (False, True))
+    return Chart("kernels", light, dark, f"{title}. {said}", _bars_as_text(title, bars))
+
+
+def _bars(r: TargetResult) -> Iterator[Bar]:
+    by_step = dict(replacements(r))
+
+    def order(s: StepProfile) -> tuple[bool, float, int, int]:
+        return (s.graph, s.step) not in by_step, -s.savings_us, s.graph, s.step
+
+    measured = [s for s in (r.profile.steps if r.profile is not None else ()) if s.time_us is not None]
+    for s in sorted(measured, key=order)[:_STEPS]:
+        trial = by_step.get((s.graph, s.step))
+        before = s.time_us if trial is None or trial.before_us is None else trial.before_us
+        yield Bar(
+            shorten(one_line(s.name), 40), before or 0.0, trial.after_us if trial is not None else None, s.floor_us
+        )
+
+
+def _values(b: Bar) -> str:
+    after = f", after {n.microseconds(b.after)}" if b.after is not None else ""
+    return f"before {n.microseconds(b.before)}{after}, floor {n.microseconds(b.floor)}"
+
+
+def _intervals_as_text(title: str, points: list[Point]) -> str:
+    low, high = min(1.0, *(p.low for p in points)), max(1.0, *(p.high for p in points))
+    span = (high - low) or 1.0
+
+    def at(value: float) -> int:
+        return min(_WIDTH - 1, max(0, round((value - low) / span * (_WIDTH - 1))))
+
+    label = max(len(p.label) for p in points)
+    lines = [title]
+    for p in points:
+        row = [" "] * _WIDTH
+        row[at(1.0)] = "│"
+        row[at(p.low) : at(p.high) + 1] = "─" * (at(p.high) - at(p.low) + 1)
+        row[at(p.value)] = "●"
+        lines.append(f"{p.label:<{label}}  {''.join(row)}  {n.ratio(p.value)} ({n.interval(p.low, p.high)})")
+    lines.append(f"{'':<{label}}  {' ' * at(1.0)}│ 1.000x: no change")
+    return "\n".join(lines)
+
+
+def _bars_as_text(title: str, bars: list[Bar]) -> str:
+    longest = max([max(b.before, b.after or 0.0, b.floor) for b in bars]) or 1.0
+    lines = [title]
+    for b in bars:
+        lines.append(b.label)
+        for name, value in (("before", b.before), ("after", b.after), ("floor", b.floor)):
+            if value is not None:
+                lines.append(f"  {name:<6} {'█' * max(1, round(value / longest * _WIDTH))} {n.microseconds(value)}")
+    return "\n".join(lines)
+
+
+def _rank(name: str) -> int:
+    return BASELINES.index(name) if name in BASELINES else len(BASELINES)

@@ -1,0 +1,243 @@
+"""The report's tables, each from one result. A table without rows is left out by whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kernelopt_bot.contract.candidate import KernelCandidate
+from kernelopt_bot.gates.verdict import GATES
+from kernelopt_bot.report import numbers as n
+from kernelopt_bot.report.blocks import Column, Line, Mono, Strong, Table
+from kernelopt_bot.report.facts import BASELINES, adopted, furthest, replaced_names, tallies, tried
+from kernelopt_bot.report.text import shorten
+from kernelopt_bot.search.result import Comparison, FirstCall, RunResult, TargetResult, Trial
+
+_REASON_LIMIT = 300
+_KERNEL_ROWS = 15
+_REJECTED_ROWS = 20
+
+
+def right(*titles: str) -> tuple[Column, ...]:
+    return tuple(Column(t, "right") for t in titles)
+
+
+def overview(run: RunResult) -> Table:
+    """One row a target: gain, interval and against what, or why there is none."""
+    columns = (
+        Column("target"),
+        *right("gain", "95% interval"),
+        Column("against"),
+        Column("measured as"),
+        *right("before", "after", "candidates tried"),
+    )
+    rows: list[tuple[Line, ...]] = []
+    for r in run.results:
+        c = r.headline if adopted(r) else None
+        name: Line = (Mono(r.target.name),)
+        if c is None:
+            why = shorten(r.error.splitlines()[0], 120) if r.error else "nothing adopted"
+            rows.append((name, (), (), (why,), (), (), (), (str(tried(r)),)))
+        else:
+            rows.append(
+                (
+                    name,
+                    (Strong(n.ratio(c.speedup)),),
+                    (n.interval(c.low, c.high),),
+                    (Mono(c.baseline),),
+                    (n.conditions(c),),
+                    (n.milliseconds(c.baseline_ms),),
+                    (n.milliseconds(c.candidate_ms),),
+                    (str(tried(r)),),
+                )
+            )
+    return Table(columns, tuple(rows))
+
+
+def baselines(result: TargetResult) -> Table:
+    """Against each baseline, in the fixed order first; those not measured with their reason; A/A last."""
+    columns = (
+        Column("baseline"),
+        *right("gain", "95% interval", "baseline", "optimised", "pairs"),
+        Column("measured as"),
+    )
+    known = sorted(result.against, key=lambda c: (_rank(c.baseline), c.baseline, c.metric, c.cache))
+    rows: list[tuple[Line, ...]] = [
+        (
+            (Mono(c.baseline),),
+            (n.ratio(c.speedup),),
+            (n.interval(c.low, c.high),),
+            (n.milliseconds(c.baseline_ms),),
+            (n.milliseconds(c.candidate_ms),),
+            (str(c.pairs),),
+            (n.conditions(c),),
+        )
+        for c in known
+    ]
+    for name, reason in sorted(result.not_applicable.items(), key=lambda item: (_rank(item[0]), item[0])):
+        why = f"not measured: {shorten(reason, _REASON_LIMIT)}"
+        rows.append(((Mono(name),), (), (), (), (), (), (why,)))
+    if rows and result.noise is not None:
+        a = result.noise
+        rows.append(
+            (
+                ("A/A (baseline against itself)",),
+                (n.ratio(a.speedup),),
+                (n.interval(a.low, a.high),),
+                (),
+                (),
+                (str(a.pairs),),
+                ("noise of this machine",),
+            )
+        )
+    return Table(columns, tuple(rows))
+
+
+def levers(result: TargetResult) -> Table:
+    columns = (
+        Column("lever"),
+        *right("adopted", "gain", "95% interval", "before", "after"),
+        Column("measured as or why not"),
+    )
+    return Table(
+        columns,
+        tuple(
+            ((Mono(g.lever),), (str(g.adopted),), *_gain_cells(g.comparison), (_measured(g.comparison, g.reason),))
+            for g in result.levers
+        ),
+    )
+
+
+def kernels(result: TargetResult) -> Table:
+    """Steps by what they could save: before, after, floor and share of the device time."""
+    columns = (
+        Column("step"),
+        *right("calls", "before", "after", "floor", "before / floor", "share of device time"),
+        Column("replaced by"),
+    )
+    profile = result.profile
+    if profile is None:
+        return Table(columns, ())
+    by_step = dict(replacements(result))
+    total = sum((s.time_us or 0.0) * s.calls for s in profile.steps)
+    rows: list[tuple[Line, ...]] = []
+    steps = [s for s in profile.steps if s.kind in ("kernel", "vendor") or s.time_us is not None]
+    # Replaced steps come first: what changed must never be hidden by what didn't.
+    for s in sorted(steps, key=lambda s: ((s.graph, s.step) not in by_step, -s.savings_us)):
+        trial = by_step.get((s.graph, s.step))
+        share = (
+            n.percent((s.time_us or 0.0) * s.calls / total) if s.time_us is not None and total > 0 else "not measured"
+        )
+        before = s.time_us if trial is None or trial.before_us is None else trial.before_us
+        rows.append(
+            (
+                (Mono(shorten(s.name, 80)),),
+                (str(s.calls),),
+                (n.microseconds(before),),
+                (n.microseconds(trial.after_us) if trial else "unchanged",),
+                (n.microseconds(s.floor_us),),
+                (f"{s.headroom:.2f}" if s.time_us is not None else "not measured",),
+                (share,),
+                (Mono(trial.candidate.technique),) if trial else (),
+            )
+        )
+    return Table(columns, tuple(rows[:_KERNEL_ROWS]), cut=max(0, len(rows) - _KERNEL_ROWS))
+
+
+def tried_by_gate(result: TargetResult) -> Table:
+    columns = (Column("lever"), *right("tried", *(f"stopped by {g}" for g in GATES), "passed, not used", "adopted"))
+    return Table(
+        columns,
+        tuple(
+            (
+                (Mono(t.lever),),
+                (str(t.tried),),
+                *((str(t.stopped[g]),) for g in GATES),
+                (str(t.passed_over),),
+                (str(t.adopted),),
+            )
+            for t in tallies(result)
+        ),
+    )
+
+
+def rejected(result: TargetResult) -> Table:
+    """Those that came furthest and were not adopted, with the gate's own words."""
+    columns = (
+        Column("candidate"),
+        Column("lever"),
+        Column("technique"),
+        Column("replaces"),
+        Column("stopped by"),
+        Column("why"),
+    )
+    trials = furthest(result.trials)
+    rows: list[tuple[Line, ...]] = []
+    for t in trials[:_REJECTED_ROWS]:
+        stop = t.stopped_by
+        why = (stop.reason if stop is not None else "") or t.note or "passed, not used"
+        ended = f"{stop.gate} ({stop.status.value})" if stop is not None else "no gate"
+        names = ", ".join(replaced_names(result, t))
+        rows.append(
+            (
+                (Mono(t.candidate.id),),
+                (Mono(t.candidate.lever),),
+                (Mono(t.candidate.technique),),
+                (Mono(shorten(names, 100)),) if names else (),
+                (ended,),
+                (shorten(why, _REASON_LIMIT),),
+            )
+        )
+    return Table(columns, tuple(rows), cut=max(0, len(trials) - _REJECTED_ROWS))
+
+
+def first_call(f: FirstCall) -> Table:
+    return Table(
+        (Column("caches"), *right("optimised", "default torch.compile")),
+        (
+            (("cold",), (n.seconds(f.cold_s),), (n.seconds(f.baseline_cold_s),)),
+            (("warm",), (n.seconds(f.warm_s),), (n.seconds(f.baseline_warm_s),)),
+        ),
+    )
+
+
+def memory(result: TargetResult) -> Table:
+    return Table(
+        (Column("arm"), *right("peak memory")),
+        tuple(((Mono(arm),), (n.size(b),)) for arm, b in sorted(result.peak_memory.items())),
+    )
+
+
+def pairs(items: Iterable[tuple[str, object]], *titles: str) -> Table:
+    """A table of two columns; the values are shown as code."""
+    return Table(tuple(Column(t) for t in titles), tuple(((k,), (Mono(shorten(str(v), 400)),)) for k, v in items))
+
+
+def _rank(name: str) -> int:
+    return BASELINES.index(name) if name in BASELINES else len(BASELINES)
+
+
+def _gain_cells(c: Comparison | None) -> tuple[Line, Line, Line, Line]:
+    if c is None:
+        return (), (), (), ()
+    return (
+        (n.ratio(c.speedup),),
+        (n.interval(c.low, c.high),),
+        (n.milliseconds(c.baseline_ms),),
+        (n.milliseconds(c.candidate_ms),),
+    )
+
+
+def _measured(c: Comparison | None, reason: str) -> str:
+    how = f"{n.conditions(c)}, {c.pairs} pairs, against {c.baseline}" if c is not None else ""
+    return "; ".join(part for part in (how, shorten(reason, _REASON_LIMIT)) if part) or "nothing adopted"
+
+
+def replacements(result: TargetResult) -> Iterator[tuple[tuple[int, int], Trial]]:
+    """(graph, step) -> the adopted trial that replaces it, equal runs of one step included."""
+    for t in adopted(result):
+        c = t.candidate
+        if not isinstance(c, KernelCandidate):
+            continue
+        yield from (((c.graph, s), t) for s in c.steps)
+        if result.program is not None and len(c.steps) == 1:
+            yield from (((g.index, s.index), t) for g in result.program.graphs for s in g.steps if s.hash == c.run_hash)
