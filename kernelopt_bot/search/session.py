@@ -1,0 +1,68 @@
+"""What the steps of a search share: the configuration, where things lie, and how workers are started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelopt_bot.compiler.program import Lane
+from kernelopt_bot.config import Config
+from kernelopt_bot.sandbox.client import Worker
+from kernelopt_bot.sandbox.jail import Jail
+from kernelopt_bot.search.archive import Archive
+from kernelopt_bot.search.budget import Budget
+from kernelopt_bot.search.progress import Progress
+
+
+@dataclass(frozen=True)
+class Session:
+    """One target's search on one device."""
+
+    config: Config
+    root: Path
+    """Checkout of the head commit; workers may read it, nobody writes it."""
+    folder: Path
+    """The run's folder for this target: archive, scratch, artifacts."""
+    jail: Jail
+    python: str
+    """Interpreter of the user's environment."""
+    device: str
+    """`cpu`, `cuda:N`, or a GPU's UUID."""
+    lane: Lane
+    """`cuda` or `cpu`: where the target is run and timed."""
+    secret: str
+    budget: Budget
+    archive: Archive
+    progress: Progress
+
+    @property
+    def inside(self) -> str:
+        """torch's name of the device inside a worker, where only one GPU is visible."""
+        return "cuda:0" if self.lane == "cuda" else "cpu"
+
+    @property
+    def has_gpu(self) -> bool:
+        return self.lane == "cuda"
+
+    def model_worker(self, name: str) -> Worker:
+        """A worker that may import the user's code. Raises Unavailable."""
+        return Worker("model", python=self.python, jail=self.jail, scratch=self.folder / "scratch" / name,
+                      device=self.device, readable=(self.root, self.artifacts))
+
+    def kernel_worker(self, name: str, *, interpret: bool = False) -> Worker:
+        """A worker that never imports the user's code. Raises Unavailable."""
+        return Worker("kernel", python=self.python, jail=self.jail, scratch=self.folder / "scratch" / name,
+                      device="cpu" if interpret else self.device, interpret=interpret,
+                      readable=(self.artifacts, self.folder / "scratch"))
+
+    @property
+    def artifacts(self) -> Path:
+        """Candidates rendered as artifacts, as they would ship; readable by every worker."""
+        folder = self.folder / "artifacts"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def precision(self) -> dict[str, float]:
+        """The precision rule's numbers, as workers take them."""
+        gates = self.config.gates
+        return {"m": gates.m, "m_half": gates.m_half, "k": gates.k}
