@@ -19,7 +19,7 @@ from kernelopt_bot.config import Traced, json_schema, load_traced
 @click.option("--json", "as_json", is_flag=True, help="Print [{key, value, origin}] as JSON.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the file instead.")
 @click.option("--reference", is_flag=True, help="Print the reference of all keys as Markdown instead.")
-def config(root: Path, as_json: bool, schema: bool, reference: bool) -> None:
+def command(root: Path, as_json: bool, schema: bool, reference: bool) -> None:
     """Print the effective configuration, each value with its origin."""
     if schema:
         click.echo(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,127 @@
+"""The targets that a change affects: those whose file, or anything it imports in the repository, differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kernelopt_bot.config import FILES, Config, TargetConfig, Traced, both_files, parse, with_targets
+from kernelopt_bot.errors import InputError
+from kernelopt_bot.targets.discover import ENTRY, HOW_TO_ADD, INPUTS, Broken, Finder, place, unique
+from kernelopt_bot.targets.git import Repository
+from kernelopt_bot.targets.source import CommitSource
+from kernelopt_bot.targets.target import Affected, Target
+
+LISTED = 10
+"""So many unaffected targets are named one by one; of more, only how many there are."""
+
+
+def config_at(repository: Repository, commit: str) -> Traced:
+    """The configuration as committed; all defaults if there is none. Raises InputError."""
+    found = [e for e in repository.entries(commit) if e.path in FILES and e.mode in ("100644", "100755")]
+    if len(found) > 1:
+        raise both_files()
+    for entry, content in repository.blobs(found):
+        try:
+            return parse(content.decode(), entry.path)
+        except UnicodeDecodeError as error:
+            raise InputError("the configuration is not UTF-8 text", where=entry.path, fix="save it as UTF-8") from error
+    return Traced(Config())
+
+
+def config_for(repository: Repository, policy: str, head: str) -> Traced:
+    """The policy as committed at `policy` (the base, which the author of a pull request cannot change) with the
+    `targets:` of `head`. Raises InputError."""
+    at_head = config_at(repository, head)
+    return replace(at_head, config=with_targets(config_at(repository, policy).config, at_head.config))
+
+
+def affected(repository: Repository, base: str, head: str, traced: Traced) -> Affected:
+    """Targets at `head` that the change since `base` (their merge base, where it is at hand) affects.
+
+    `traced` is the configuration at `head`. Raises InputError: unknown revision, shallow clone without it, a configured
+    target that is not there. A file that does not parse is passed over with the reason.
+    """
+    head_sha, base_sha = repository.commit(head), repository.commit(base)
+    start = repository.merge_base(base_sha, head_sha) or base_sha
+    changed = repository.changed(start, head_sha)
+    source = CommitSource(repository, head_sha)
+    finder = Finder(source)
+    deleted = [p for p in changed if p.endswith(".py") and not source.is_file(p)]
+    # What a deleted file's importers were: only a source in which it still exists tells.
+    before = Finder(CommitSource(repository, head_sha, deleted)) if deleted else finder
+    listed = _targets_before(repository, start) if set(FILES) & set(changed) else None
+    skipped: dict[str, str] = {}
+    targets: list[Target] = []
+    unaffected: list[str] = []
+    known: set[str] = set()
+    for target, wanted in unique_pairs(_all(finder, source, traced, skipped)):
+        closure = finder.closure_of(target)
+        touched = {*closure.files, *before.closure_of(target).files} & set(changed)
+        known.update(closure.files)
+        if touched or (wanted is not None and listed is not None and wanted not in listed):
+            targets.append(target)
+            skipped |= {f: f"does not parse, so what it imports is unknown: {why}" for f, why in closure.broken}
+        else:
+            unaffected.append(target.name)
+    artifacts = f"{traced.config.artifact.root}/"
+    for path in changed:
+        if path.endswith(".py") and source.is_file(path) and path not in known and not path.startswith(artifacts):
+            skipped |= _without_target(finder, path)
+    return Affected(base_sha, head_sha, changed, tuple(targets), (*skipped.items(), *_unaffected(unaffected)))
+
+
+def unique_pairs(found: list[tuple[Target, TargetConfig | None]]) -> Iterator[tuple[Target, TargetConfig | None]]:
+    """The targets with unique names, each with the configuration that it comes from."""
+    wanted = {(t.path, t.entry): c for t, c in found}
+    return ((t, wanted[t.path, t.entry]) for t in unique(t for t, _ in found))
+
+
+def _all(finder: Finder, source: CommitSource, traced: Traced, skipped: dict[str, str]
+         ) -> list[tuple[Target, TargetConfig | None]]:
+    found: dict[tuple[str, str], tuple[Target, TargetConfig | None]] = {}
+    for index, wanted in enumerate(traced.config.targets):
+        try:
+            target = finder.by_config(wanted, place(traced, index))
+        except Broken as error:
+            skipped[wanted.path] = error.what
+            continue
+        if (target.path, target.entry) in found:
+            raise InputError(f"{target.entry} in {target.path} is listed twice", where=place(traced, index),
+                             fix="keep one of the two")
+        found[target.path, target.entry] = target, wanted
+    artifacts = f"{traced.config.artifact.root}/"
+    for path in source.paths:
+        # Most files are no targets, and the name tells faster than a parser does.
+        if not path.endswith(".py") or path.startswith(artifacts) or not source.mentions(path, INPUTS):
+            continue
+        candidate = finder.by_convention(path)
+        if isinstance(candidate, Target):
+            found.setdefault((path, ENTRY), (candidate, None))
+    return list(found.values())
+
+
+def _targets_before(repository: Repository, commit: str) -> tuple[TargetConfig, ...]:
+    try:
+        return config_at(repository, commit).config.targets
+    except InputError:
+        # It was not valid then, so nothing was configured by it.
+        return ()
+
+
+def _without_target(finder: Finder, path: str) -> dict[str, str]:
+    if finder.trees.get(path) is None:
+        return {path: f"does not parse: {finder.trees.broken[path]}"}
+    models = finder.symbols.models(path)
+    if not models:
+        return {}
+    if finder.symbols.binds(path, INPUTS):
+        return {path: str(finder.by_convention(path))}
+    return {path: f"no example inputs for {', '.join(models)}: {HOW_TO_ADD}"}
+
+
+def _unaffected(names: list[str]) -> list[tuple[str, str]]:
+    reason = "nothing that it imports changed"
+    if len(names) <= LISTED:
+        return [(name, reason) for name in names]
+    return [(f"{len(names)} other targets", "nothing that they import changed")]
