@@ -136,6 +136,7 @@ def fake_cuda(architecture: str = "sm_90", cuda_version: str = "13.0") -> Iterat
             ("torch._C._cuda_cudaCachingAllocator_is_enabled", lambda *_: True),
             ("torch.version.cuda", cuda_version),
             ("torch._subclasses.fake_tensor.FakeTensorMode.avoid_device_init", property(lambda _: True)),
+            ("torch._subclasses.fake_tensor.init_gpu_context", nothing),
             ("torch._inductor.fx_passes.joint_graph.lazy_init", nothing),
         ):
             stack.enter_context(mock.patch(target, answer, create=target.startswith("torch._C.")))
