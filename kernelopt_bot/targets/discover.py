@@ -49,7 +49,7 @@ class Finder:
         if self.symbols.is_module(self.symbols.resolve(path, (entry,))) is False:
             return f"the class {entry} does not derive from torch.nn.Module"
         init = INIT if self.symbols.binds(path, INIT) else ""
-        return Target(name_of(path, entry), path, entry, INPUTS, init, closure=self.closure(path).files)
+        return self._complete(Target(name_of(path, entry), path, entry, INPUTS, init))
 
     def by_config(self, wanted: TargetConfig, where: str) -> Target:
         """The configured target. Raises InputError: no such file, class or function (with the nearest there is)."""
@@ -65,15 +65,16 @@ class Finder:
             self.must_bind(file or wanted.path, name, "function", where)
         target = Target(wanted.name or name_of(wanted.path, wanted.entry), wanted.path, wanted.entry, wanted.inputs,
                         init, wanted.mode, "config")
-        return replace(target, closure=self.closure_of(target).files)
+        return self._complete(target)
 
-    def closure(self, *paths: str) -> Closure:
-        return self.graph.closure(*paths)
+    def _complete(self, target: Target) -> Target:
+        closure = self.closure_of(target)
+        return replace(target, closure=closure.files, roots=closure.roots)
 
     def closure_of(self, target: Target) -> Closure:
         """Of the model's file and of those of its functions."""
         elsewhere = [f.rpartition(":")[0] for f in (target.inputs, target.init) if ":" in f]
-        return self.closure(target.path, *elsewhere)
+        return self.graph.closure(target.path, *elsewhere)
 
     def must_parse(self, path: str, where: str) -> None:
         if self.trees.get(path) is not None:

@@ -24,6 +24,8 @@ class Target:
     origin: Literal["convention", "config", "command"] = "convention"
     closure: tuple[str, ...] = ()
     """Files inside the repository that `path` imports, transitively, itself included; POSIX, sorted."""
+    roots: tuple[str, ...] = ()
+    """Folders below `root` that its absolute imports start from, beside `root` itself: `src`; for `sys.path`."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,10 @@ class Affected:
     """Targets of a diff, and what was passed over with the reason."""
 
     base: str
+    """Commit of the base. The diff starts from its merge base with `head`, where that is at hand."""
     head: str
     changed: tuple[str, ...]
+    """POSIX paths, sorted."""
     targets: tuple[Target, ...]
     skipped: tuple[tuple[str, str], ...] = field(default=())
     """(path or class, reason)."""
