@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernelopt_bot.contract.names import MEMORY, METHODS, words
-from kernelopt_bot.contract.source import dotted
+from kernelopt_bot.contract.body import dotted
 from kernelopt_bot.contract.violation import Violation
 
 Origins = frozenset[str]
