@@ -20,6 +20,7 @@ class Publication:
     files: Mapping[str, bytes]
     """Repository-relative POSIX path -> content."""
     labels: tuple[str, ...] = ()
+    draft: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,5 +43,3 @@ class Forge(Protocol):
 
     def can_write(self) -> str:
         """'' if publishing is permitted, else the reason."""
-
-

@@ -51,6 +51,11 @@ def blocks_to_markdown(blocks: tuple[Block, ...], picture: _Place | None = None)
     return "\n\n".join(part for b in blocks if (part := _block(b, picture))) + "\n"
 
 
+def inline(line: Line) -> str:
+    """One line of spans, for use inside other Markdown."""
+    return _line(line)
+
+
 def _block(block: Block, picture: _Place | None) -> str:
     match block:
         case Heading(level, text):

@@ -70,7 +70,7 @@ def draw_intervals(title: str, unit: str, points: Sequence[Point], *, dark: bool
             axes.plot([p.low, p.high], [row, row], color=colour, linewidth=3, solid_capstyle="butt")
             axes.plot([p.value], [row], marker="o", color=colour, markersize=7)
             axes.annotate(
-                f"{p.value:.3f}x",
+                f"{p.value:.3f}x  [{p.low:.3f}, {p.high:.3f}]",
                 (p.high, row),
                 xytext=(8, 0),
                 textcoords="offset points",
@@ -81,7 +81,7 @@ def draw_intervals(title: str, unit: str, points: Sequence[Point], *, dark: bool
         _rows(axes, [p.label for p in points], colours)
         low, high = min(1.0, *(p.low for p in points)), max(1.0, *(p.high for p in points))
         space = max(high - low, 0.02)
-        axes.set_xlim(low - 0.06 * space, high + 0.22 * space)
+        axes.set_xlim(low - 0.06 * space, high + 0.36 * space)
         return _svg(figure)
 
 

@@ -1,0 +1,55 @@
+"""The content key: what a commit of ours holds, so that the same result is never published twice.
+
+It covers what would run and where it was verified, not how fast it was measured: a second run over the same commit that
+adopts the same pieces has the same key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+
+from kernelopt_bot.contract.candidate import KernelCandidate
+from kernelopt_bot.report.facts import adopted
+from kernelopt_bot.search.result import TargetResult, Trial
+
+_TRAILER = "KernelOPT-Key"
+_LINE = re.compile(rf"^{_TRAILER}: ([0-9a-f]{{64}})$", re.MULTILINE)
+_ENVIRONMENT = ("torch", "triton", "device", "gpu", "capability")
+
+
+def content_key(results: Iterable[TargetResult]) -> str:
+    """SHA-256, in hexadecimal, over the adopted pieces, the verified inputs, the device and the versions."""
+    what = [
+        {
+            "path": r.target.path,
+            "entry": r.target.entry,
+            "artifact": r.artifact,
+            "covered": sorted(r.covered),
+            "environment": {k: str(r.environment[k]) for k in _ENVIRONMENT if k in r.environment},
+            "pieces": [_piece(t) for t in adopted(r)],
+        }
+        for r in sorted(results, key=lambda r: r.target.name)
+        if adopted(r)
+    ]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def with_key(message: str, key: str) -> str:
+    """The commit message with the key as its last trailer."""
+    return f"{message.rstrip()}\n\n{_TRAILER}: {key}\n"
+
+
+def key_of(message: str) -> str:
+    """The key in a commit message of ours; '' if there is none. The last line counts, whatever stands above it."""
+    found = _LINE.findall(message)
+    return str(found[-1]) if found else ""
+
+
+def _piece(t: Trial) -> dict[str, object]:
+    c = t.candidate
+    if isinstance(c, KernelCandidate):
+        return {"run": c.run_hash, "source": c.source, "plan": c.plan.to_json()}
+    return {"lever": c.lever, "options": dict(c.options)}

@@ -1,0 +1,132 @@
+"""Publication into a local repository: a branch with one commit, and the pull request's words as files.
+
+The user's work tree, index and configuration are never touched: the commit is made from objects, with its own index.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import git
+from git.exc import GitCommandError, InvalidGitRepositoryError, NoSuchPathError
+
+from kernelopt_bot.errors import InputError, UserError
+from kernelopt_bot.publish.files import check_files
+from kernelopt_bot.publish.key import key_of
+from kernelopt_bot.publish.publication import Publication, Published
+from kernelopt_bot.report.write import write_whole
+
+_CONFIG = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "safe.bareRepository": "explicit",
+    "commit.gpgSign": "false",
+}
+_IDENTITY = ("KernelOPT bot", "kernelopt@bot.invalid")
+
+
+class LocalForge:
+    """Implements `Forge` for the repository at `repository`; title and body go to `output`."""
+
+    def __init__(self, repository: Path, output: Path) -> None:
+        """Raises InputError if there is no git repository."""
+        self._output = output
+        try:
+            self._repo = git.Repo(repository)
+        except (InvalidGitRepositoryError, NoSuchPathError):
+            raise InputError("This is no git repository.", where=str(repository), fix="run inside a clone") from None
+        self._repo.git.update_environment(**_environment())
+
+    def can_write(self) -> str:
+        """'' if branches can be made here, else the reason."""
+        folder = Path(self._repo.common_dir)
+        return "" if os.access(folder, os.W_OK) else f"{folder} is not writable"
+
+    def publish(self, publication: Publication) -> Published:
+        """Idempotent: the same key twice gives `unchanged`. Raises UserError; then no branch has changed."""
+        check_files(publication.files)
+        words = (
+            write_whole(self._output / "pull-request-title.txt", f"{publication.title}\n".encode()),
+            write_whole(self._output / "pull-request.md", publication.body.encode()),
+        )
+        try:
+            published = self._commit(publication)
+        except GitCommandError as e:
+            said = str(e.stderr).strip().removeprefix("stderr:").strip(" '\n")[:500]
+            raise UserError(
+                f"git failed: {said}", where=publication.branch, fix="mend the repository and run again"
+            ) from None
+        return replace(published, files=tuple(str(w) for w in words))
+
+    def _commit(self, p: Publication) -> Published:
+        self._git("check-ref-format", "--branch", p.branch)
+        ref = f"refs/heads/{p.branch}"
+        tip = self._git("for-each-ref", "--format=%(objectname)", ref)
+        if tip:
+            key = key_of(self._git("show", "-s", "--format=%B", tip))
+            if not key:
+                reason = f"branch {p.branch} has commits that are not ours; it was left alone"
+                return Published("reported", p.branch, tip, reason=reason)
+            if key == key_of(p.commit_message):
+                return Published("unchanged", p.branch, tip)
+        if f"branch {ref}" in self._git("worktree", "list", "--porcelain").splitlines():
+            raise UserError("The branch is checked out.", where=p.branch, fix="check out another branch and run again")
+        base = self._git("rev-parse", "--verify", "--end-of-options", f"{p.base_sha}^{{commit}}")
+        tree = self._tree(p, base)
+        if tree == self._git("rev-parse", f"{base}^{{tree}}"):
+            return Published("unchanged", p.branch, tip or base)
+        parents = [base] if not tip else [tip] if self._is_ancestor(base, tip) else [tip, base]
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".txt") as message:
+            message.write(p.commit_message)
+            message.flush()
+            commit = self._git(
+                "commit-tree", tree, *(x for parent in parents for x in ("-p", parent)), "-F", message.name
+            )
+        self._git("update-ref", "-m", "kernelopt: publish", ref, commit, tip or "0" * len(commit))
+        return Published("updated" if tip else "created", p.branch, commit)
+
+    def _tree(self, p: Publication, base: str) -> str:
+        with ExitStack() as stack:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kernelopt-index-")))
+            stack.enter_context(self._repo.git.custom_environment(GIT_INDEX_FILE=str(scratch / "index")))
+            self._git("read-tree", base)
+            for path, content in sorted(p.files.items()):
+                held = scratch / "content"
+                held.write_bytes(content)
+                blob = self._git("hash-object", "-w", "--no-filters", "--", str(held))
+                # Without --replace: a file of the user's where a folder must go is an error, not a victim.
+                self._git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
+            return self._git("write-tree")
+
+    def _is_ancestor(self, base: str, tip: str) -> bool:
+        try:
+            self._git("merge-base", "--is-ancestor", base, tip)
+        except GitCommandError as e:
+            if e.status == 1:
+                return False
+            raise
+        return True
+
+    def _git(self, *command: str) -> str:
+        return self._repo.git.execute(["git", *command])
+
+
+def _environment() -> dict[str, str]:
+    name, address = _IDENTITY
+    settings = {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_AUTHOR_NAME": name,
+        "GIT_AUTHOR_EMAIL": address,
+        "GIT_COMMITTER_NAME": name,
+        "GIT_COMMITTER_EMAIL": address,
+        "GIT_CONFIG_COUNT": str(len(_CONFIG)),
+    }
+    for i, (k, v) in enumerate(_CONFIG.items()):
+        settings |= {f"GIT_CONFIG_KEY_{i}": k, f"GIT_CONFIG_VALUE_{i}": v}
+    return settings
