@@ -294,7 +294,7 @@ _WORDS = {
     "tuple_type": "must be a list", "model_type": "must be a mapping of keys to values",
     "bool_type": "must be true or false",
     "string_type": "must be text; put it in quotes", "string_pattern_mismatch": "is not a permitted value",
-    "invalid_key": "keys must be text",
+    "invalid_key": "keys must be text", "int_type": "must be a whole number", "float_type": "must be a number",
 }
 """pydantic's kinds of error whose own words speak of Python rather than of YAML."""
 
