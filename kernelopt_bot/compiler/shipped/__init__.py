@@ -1,0 +1,1 @@
+"""The parts of an artifact's `_runtime.py`: standard library and torch only, joined by `artifact.runtime_text`."""

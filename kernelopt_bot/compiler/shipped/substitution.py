@@ -1,0 +1,156 @@
+"""Known runs of a wrapper replaced by their candidates; every other line stays as it is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelopt_bot.compiler.shipped.errors import PlanError
+from kernelopt_bot.compiler.shipped.rendering import render, render_scratch
+from kernelopt_bot.compiler.shipped.runs import Slot, consecutive, run_hash, run_slots
+from kernelopt_bot.compiler.shipped.wrapper import Call, Wrapper, read_wrapper
+
+
+@dataclass(frozen=True)
+class Run:
+    """One entry of a manifest: `plan` is `Plan.to_json()`; `counts` the calls replaced in each graph, in order."""
+
+    hash: str
+    steps: int
+    source: str
+    plan: Mapping[str, Any]
+    counts: tuple[int, ...] = ()
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Substitution:
+    text: str
+    replaced: Mapping[str, int]
+    """Run hash -> number of runs replaced."""
+    skipped: tuple[str, ...]
+    """Why a run with a known hash was not replaced."""
+
+
+def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None,
+               capability: int | None = None) -> Substitution:
+    """The wrapper's text with every run whose hash is in `runs` replaced, longest first.
+
+    `num_sms` defaults to the multiprocessors that the wrapper was made for; with `capability` (`90`), kernels made for
+    another one stay. A text that is not Python, or a plan that does not fit, leaves the compiler's code in place."""
+    try:
+        parsed = read_wrapper(wrapper)
+    except (SyntaxError, ValueError):
+        return Substitution(wrapper, {}, ())
+    # Definitions of kernels go before this line.
+    wait = next((n.lineno for n in parsed.tree.body if ast.unparse(n).startswith("async_compile.wait(")), 0)
+    if not wait:
+        return Substitution(wrapper, {}, ())
+    replaced: dict[str, int] = {}
+    skipped: list[str] = []
+    edits: list[tuple[int, int, str]] = []
+    definitions: dict[str, str] = {}
+    taken: set[str] = set()
+    lengths = sorted({r.steps for r in runs.values()}, reverse=True)
+    position = 0
+    while position < len(parsed.calls):
+        for length in lengths:
+            calls = parsed.calls[position:position + length]
+            run = runs.get(run_hash(calls, parsed.kernels)) if len(calls) == length else None
+            if run is None or run.steps != length or not consecutive(calls, parsed.statements):
+                continue
+            try:
+                made, edit = _replace(run, calls, parsed, num_sms, capability, f"kernelopt_{len(edits)}")
+            except PlanError as e:
+                skipped.append(f"{run.name or run.hash}: {e}")
+                continue
+            definitions.update(made)
+            edits.append(edit)
+            taken |= {c.kernel for c in calls}
+            replaced[run.hash] = replaced.get(run.hash, 0) + 1
+            position += length - 1
+            break
+        position += 1
+    if edits:
+        edits += _dead_definitions(parsed, taken, edits)
+        edits.append((wait, wait - 1, "".join(f"{n} = {t}\n\n\n" for n, t in definitions.items())))
+    return Substitution(_splice(wrapper, edits), replaced, tuple(skipped))
+
+
+def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | None, capability: int | None,
+             prefix: str) -> tuple[dict[str, str], tuple[int, int, str]]:
+    kernel = parsed.kernels[calls[0].kernel]
+    if capability and kernel.capability and kernel.capability != capability:
+        raise PlanError(f"verified for compute capability {capability}, this device has {kernel.capability}")
+    slots = {s.name: s for s in run_slots(calls, parsed.kernels)}
+    plan = {**run.plan, "parameters": [_checked(p, slots) for p in run.plan["parameters"]]}
+    integers = {n: s.binding.value for n, s in slots.items()
+                if isinstance(s.binding.value, int) and not isinstance(s.binding.value, bool)}
+    launches = render(run.source, plan, kernel, integers, num_sms)
+    buffers = render_scratch(plan, {**integers, "num_sms": num_sms or kernel.multiprocessors})
+    variables = {n: s.binding.expression for n, s in slots.items()}
+    lines, definitions = [], {}
+    for buffer in buffers:
+        variables[buffer.name] = f"{prefix}_{buffer.name}"
+        lines.append(f"{prefix}_{buffer.name} = empty_strided_{kernel.device}(({buffer.elements}, ), (1, ), "
+                     f"torch.{buffer.dtype})")
+        if buffer.zeroed:
+            lines.append(f"{prefix}_{buffer.name}.zero_()")
+    for index, launch in enumerate(launches):
+        name = f"kernelopt_{run.hash[:12]}_{index}"
+        definitions[name] = (f"async_compile.triton({launch.function!r}, {_quoted(launch.source)}, "
+                             f"device_str={kernel.device!r})")
+        passed = ", ".join(variables[a] if isinstance(a, str) else str(a) for a in launch.arguments)
+        lines.append(f"{name}.run({passed}{calls[-1].keywords})")
+    lines += [f"del {prefix}_{buffer.name}" for buffer in buffers]
+    return definitions, _edit(calls, parsed, lines)
+
+
+def _checked(parameter: Mapping[str, Any], slots: Mapping[str, Slot]) -> Mapping[str, Any]:
+    slot = slots.get(parameter["name"])
+    if slot is None:
+        raise PlanError(f"the run has no {parameter['name']!r}")
+    declared, real = parameter["type"], slot.binding.type
+    # A numel of 1 is `constexpr` in Inductor's signature and still passed.
+    if declared != real and not (real == "constexpr" and declared in ("i32", "i64")):
+        raise PlanError(f"{parameter['name']!r} is {real}, the plan says {declared}")
+    return {**parameter, "divisible": bool(parameter.get("divisible")) and slot.divisible}
+
+
+def _quoted(source: str) -> str:
+    plain = "'''" not in source and "\\" not in source and not source.endswith("'")
+    return f"'''\n{source}'''" if plain else repr(source)
+
+
+def _edit(calls: Sequence[Call], parsed: Wrapper, launches: Sequence[str]) -> tuple[int, int, str]:
+    """Replace the lines from the first to the last call. What stands between stays, frees move behind the launches."""
+    first, last = calls[0].statement, calls[-1].statement
+    inside = parsed.statements[first.index:last.index + 1]
+    before = [ast.unparse(s.node) for s in inside if s.kind not in ("kernel", "free")]
+    frees = [ast.unparse(s.node) for s in inside if s.kind == "free"]
+    for s in (parsed.statements[first.index - 1:first.index] + parsed.statements[last.index + 1:last.index + 2]):
+        if s.scope is first.scope and (s.lines[1] == first.lines[0] or s.lines[0] == last.lines[1]):
+            raise PlanError("the calls share a line with another statement")
+    indent = " " * first.node.col_offset
+    return first.lines[0], last.lines[1], "".join(f"{indent}{line}\n" for line in [*before, *launches, *frees])
+
+
+def _dead_definitions(parsed: Wrapper, taken: set[str], edits: Sequence[tuple[int, int, str]]) -> list[
+        tuple[int, int, str]]:
+    """Definitions of kernels that nothing calls any more: they would only cost compile time."""
+    def edited(line: int) -> bool:
+        return any(a <= line <= b for a, b, _ in edits)
+
+    used = {n.id for n in ast.walk(parsed.tree)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and not edited(n.lineno)}
+    return [(*parsed.kernels[k].lines, "") for k in sorted(taken - used)]
+
+
+def _splice(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
+    """Each edit is (first line, last line, new text); a last line before the first inserts."""
+    lines = text.split("\n")
+    for first, last, new in sorted(edits, reverse=True):
+        lines[first - 1:last] = new.removesuffix("\n").split("\n") if new else []
+    return "\n".join(lines)
