@@ -173,9 +173,7 @@ class Repository:
             for entry in entries:
                 header = found.readline().split()
                 if len(header) != 3:
-                    raise InputError(
-                        f"the content of {entry.path} is not in this clone", where=str(self.root),
-                        fix="fetch it: `git fetch --refetch` without --filter, or set no `filter:` at actions/checkout")
+                    raise _partial(self.root)
                 yield entry, found.read(int(header[2]))
                 found.read(1)
 
@@ -206,7 +204,14 @@ def _text(path: bytes) -> str:
     return path.decode(errors="surrogateescape")
 
 
+def _partial(folder: Path) -> InputError:
+    return InputError("this is a partial clone: some of its files were never fetched", where=str(folder),
+                      fix="set no `filter:` at actions/checkout, or run `git fetch --refetch --no-filter`")
+
+
 def _damaged(folder: Path, command: str, errors: str) -> InputError:
+    if "lazy fetching" in errors or "promisor" in errors:
+        return _partial(folder)
     words = next((line for line in errors.splitlines() if line.strip()), "no reason given")
     return InputError(f"git {command} failed: {words.removeprefix('fatal: ')}", where=str(folder),
                       fix="`git fsck` tells whether the repository is damaged")
