@@ -14,8 +14,8 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelopt_bot.contract.names import MEMORY, METHODS, words
 from kernelopt_bot.contract.body import dotted
+from kernelopt_bot.contract.names import MEMORY, METHODS, words
 from kernelopt_bot.contract.violation import Violation
 
 Origins = frozenset[str]

@@ -1,0 +1,119 @@
+"""Gate 2: one run of steps (or, for options, one graph) against the compiler's own code on many inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernelopt_bot.compiler.program import Kernel, Step
+from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
+from kernelopt_bot.gates.answers import Caller, Malformed, judged, need
+from kernelopt_bot.gates.verdict import Status, Verdict
+
+FAMILIES = ("captured", "normal", "constant", "zero", "cancelling", "large", "extreme")
+"""In the order of work; those of `sandbox/worker/families.py`."""
+
+REQUIRED = frozenset({"captured", "normal", "cancelling"})
+"""Without these three nothing is said: real values, values whose errors are seen, values that show a weak accumulator.
+Others may be cut by the budget of the interpreter lane; what was cut is in the reason."""
+
+
+def check_kernel(
+    candidate: KernelCandidate, baseline: Kernel, step: Step, arguments: Mapping[str, Any], worker: Caller, *,
+    lane: str, secret: str, precision: Mapping[str, float], budget_s: float, families: Sequence[str] = FAMILIES,
+) -> Verdict:
+    """`arguments`: the step's recorded call (`CallJson`); `lane`: `cuda` or `interpret`; `budget_s` bounds the
+    interpreter lane. The worker is a kernel worker."""
+    params = {
+        "baseline": {"source": baseline.source, "integers": integers(step)},
+        "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
+        "arguments": [argument(a) for a in arguments["arguments"]],
+        "lane": lane, "secret": secret, "families": list(families), "precision": dict(precision),
+        "budget_s": budget_s,
+    }
+
+    def judge() -> Verdict:
+        answer = worker.call("check_step", params, timeout=60 + 4 * budget_s)
+        return _step(answer, families)
+
+    return judged("correctness", judge)
+
+
+def check_options(
+    candidate: OptionsCandidate, worker: Caller, *, secret: str, precision: Mapping[str, float],
+    families: Sequence[str] = FAMILIES, timeout_s: float = 600.0,
+) -> Verdict:
+    """Graph by graph: the default compilation against the one under the options. The worker is a model worker."""
+
+    def judge() -> Verdict:
+        answer = worker.call("check_options", {
+            "lever": candidate.lever, "options": dict(candidate.options), "secret": secret,
+            "families": list(families), "precision": dict(precision)}, timeout=timeout_s)
+        graphs = need(answer, "graphs", list)
+        evidence = {"graphs": graphs, "peak_bytes": answer.get("peak_bytes")}
+        if not graphs:
+            return Verdict("correctness", Status.NOT_MEASURED, "no graph was compared", evidence)
+        reports = []
+        for graph in graphs:
+            status, reason = _families(need(graph, "families", list), families)
+            if status is not Status.PASS:
+                return Verdict("correctness", status, f"graph {graph.get('index')}: {reason}", evidence)
+            reports.append(reason)
+        return Verdict("correctness", Status.PASS, reports[0], evidence)
+
+    return judged("correctness", judge)
+
+
+def integers(step: Step) -> dict[str, int]:
+    """Values of a step's integer arguments by parameter name."""
+    return {a.name: a.value for a in step.arguments if isinstance(a.value, int) and not isinstance(a.value, bool)}
+
+
+def argument(recorded: Mapping[str, Any]) -> Any:
+    """An argument of a `CallJson` as `check_step` takes it: saved tensor, tensor to synthesise, or plain value."""
+    if recorded.get("tensor") is None:
+        return recorded.get("value")
+    if recorded.get("saved") is not None:
+        return recorded["saved"]
+    return {"meta": recorded["tensor"], "stats": recorded.get("stats")}
+
+
+def _step(answer: Mapping[str, Any], families: Sequence[str]) -> Verdict:
+    status, reason = _families(need(answer, "families", list), families)
+    evidence = {key: answer.get(key) for key in (
+        "families", "inputs_untouched", "guards_intact", "covered", "deterministic", "float64", "peak_bytes",
+        "skipped")}
+    for key, words in (
+        ("guards_intact", "it wrote outside a buffer"),
+        ("inputs_untouched", "it changed a buffer that it may only read"),
+        ("covered", "it left a part of an output unwritten"),
+    ):
+        if not need(answer, key, bool):
+            return Verdict("correctness", Status.FAIL, words, evidence)
+    if answer.get("deterministic") is False:
+        words = "two runs on the same inputs differ, the baseline's do not"
+        return Verdict("correctness", Status.FAIL, words, evidence)
+    return Verdict("correctness", status, reason, evidence)
+
+
+def _families(results: Sequence[Any], asked: Sequence[str]) -> tuple[Status, str]:
+    ran = []
+    for result in results:
+        name = need(result, "family", str)
+        outputs = need(result, "outputs", list)
+        passed = need(result, "passed", bool)
+        if passed and not (outputs and all(need(o, "passed", bool) for o in outputs)):
+            raise Malformed(f"the worker passes {name} and not all of its outputs")
+        if not passed:
+            return Status.FAIL, f"{name}: {_worst(outputs) or result.get('reason') or 'failed'}"
+        ran.append(name)
+    missing = [f for f in asked if f not in ran]
+    if REQUIRED.intersection(missing):
+        return Status.NOT_MEASURED, f"out of time: {', '.join(missing)} did not run"
+    return Status.PASS, f"not run, out of time: {', '.join(missing)}" if missing else ""
+
+
+def _worst(outputs: Sequence[Any]) -> str:
+    """The first failed output in words with numbers."""
+    bad = next((o for o in outputs if isinstance(o, Mapping) and not o.get("passed")), None)
+    return f"{bad.get('name')}: {bad.get('reason')}" if bad is not None else ""

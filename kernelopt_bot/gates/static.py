@@ -1,0 +1,148 @@
+"""Gate 1: the contract by AST, then compiled facts against the baseline's; a broken contract is never compiled."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kernelopt_bot.compiler.program import Kernel
+from kernelopt_bot.contract import options as options_contract
+from kernelopt_bot.contract import plan as plan_contract
+from kernelopt_bot.contract.body import dotted
+from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate, Plan
+from kernelopt_bot.contract.names import APPROXIMATE
+from kernelopt_bot.contract.violation import Violation
+from kernelopt_bot.gates.answers import Caller, judged, need, number
+from kernelopt_bot.gates.verdict import Status, Verdict
+
+COMPILE_TIMEOUT_S = 120.0
+"""A kernel takes 0.03 to 0.5 s and a first call some 10 s of imports; what takes longer is an endless unrolling."""
+
+SHARED_LIMIT: Mapping[int, int] = {
+    75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99,
+}
+"""Compute capability -> most shared memory of a block in KiB (CUDA C++ Programming Guide, technical specifications)."""
+
+REGISTER_FILE = 65536
+"""32-bit registers of a multiprocessor, which one block cannot exceed (same table)."""
+
+MATRIX = ("HGMMA", "QGMMA", "IGMMA", "HMMA", "QMMA", "IMMA", "DMMA", "UTCMMA", "UTCHMMA")
+WEAKER = ("TF32", "BF16", *MATRIX, "MUFU")
+"""Instruction kinds that may be less precise than plain arithmetic."""
+
+
+def check_kernel(
+    candidate: KernelCandidate, baseline: Kernel | Sequence[Kernel], worker: Caller, *, integers: Mapping[str, int],
+    arch: int, allow_float_atomics: bool = False, timeout_s: float = COMPILE_TIMEOUT_S,
+) -> Verdict:
+    """`baseline`: the kernel, or the kernels in order, of the replaced run; `integers`: values of the plan's integer
+    parameters and `num_sms`; `arch`: compute capability as 90. A kernel worker compiles; no GPU is needed."""
+    kernels = (baseline,) if isinstance(baseline, Kernel) else tuple(baseline)
+    broken = plan_contract.check(candidate.plan, candidate.source, integers=integers)
+    if not broken and len(kernels) == 1:
+        broken = _binding(candidate.plan, kernels[0])
+    if not broken and not allow_float_atomics and not any(_has_float_atomics(k) for k in kernels):
+        broken = [Violation(0, "atomics", f"float atomics on {name}, where the baseline has none")
+                  for name in plan_contract.float_atomics(candidate.plan, candidate.source)]
+    if broken:
+        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        return Verdict("static", Status.FAIL, f"contract: {broken[0]}{more}",
+                       {"violations": [v.to_json() for v in broken]})
+    before: list[Mapping[str, Any]] = []
+
+    def compile_baselines() -> Verdict:
+        for kernel in kernels:
+            answer = worker.call("compile_baseline", {"source": kernel.source, "target": {"arch": arch}},
+                                 timeout=timeout_s)
+            before.extend(need(config, "facts", Mapping) for config in need(answer, "configs", list))
+        return Verdict("static", Status.PASS)
+
+    def compile_candidate() -> Verdict:
+        answer = worker.call("compile_candidate", {
+            "source": candidate.source, "plan": candidate.plan.to_json(), "integers": dict(integers),
+            "target": {"arch": arch}}, timeout=timeout_s)
+        return _facts(candidate, kernels, before, need(answer, "launches", list), arch)
+
+    verdict = judged("static", compile_baselines, blame=False)
+    return judged("static", compile_candidate) if verdict.lets_on else verdict
+
+
+def check_options(candidate: OptionsCandidate, device: str) -> Verdict:
+    """The allow-list of the candidate's lever on `device` (`cuda`, `cuda:N`, `pretend`, `cpu`)."""
+    broken = options_contract.check(candidate.lever, candidate.options, device)
+    if broken:
+        return Verdict("static", Status.FAIL, f"options: {broken[0]}", {"violations": [v.to_json() for v in broken]})
+    return Verdict("static", Status.PASS, evidence={
+        "options": dict(candidate.options), "why": {n: options_contract.ALLOWED[n].why for n in candidate.options}})
+
+
+def _binding(plan: Plan, kernel: Kernel) -> list[Violation]:
+    """A plan for one kernel must take that kernel's buffers, by name and type, and write what it writes."""
+    found = []
+    pointers = {name: kind for name, kind in kernel.signature.items() if kind.startswith("*")}
+    for p in plan.parameters:
+        if p.type.startswith("*") and pointers.get(p.name) != p.type:
+            found.append(Violation(0, "binding", f"{p.name}: {p.type} is no buffer of {kernel.name}"))
+        if p.written and p.name not in kernel.written:
+            found.append(Violation(0, "store", f"{p.name} is not written by {kernel.name}"))
+    written = {p.name for p in plan.parameters if p.written}
+    found += [Violation(0, "coverage", f"{name} is written by {kernel.name} and not by the plan")
+              for name in kernel.written if name not in written]
+    return found
+
+
+def _calls(source: str) -> Iterable[ast.Call]:
+    try:
+        return [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call)]
+    except SyntaxError:
+        return []
+
+
+def _has_float_atomics(kernel: Kernel) -> bool:
+    """Whether Inductor's own kernel updates a floating buffer atomically: it names the buffer first in the address."""
+    floats = {n for n, t in kernel.signature.items() if t.removeprefix("*") in plan_contract.FLOATS and t[:1] == "*"}
+    return any(
+        dotted(call.func).startswith("tl.atomic_") and call.args
+        and floats & {n.id for n in ast.walk(call.args[0]) if isinstance(n, ast.Name)}
+        for call in _calls(kernel.source))
+
+
+def _facts(
+    candidate: KernelCandidate, kernels: Sequence[Kernel], before: Sequence[Mapping[str, Any]],
+    launches: Sequence[Any], arch: int,
+) -> Verdict:
+    limit = SHARED_LIMIT.get(arch, 0) * 1024
+    evidence: dict[str, Any] = {
+        "arch": arch, "baseline": list(before), "candidate": list(launches), "shared_limit": limit or None}
+    if len(launches) != len(candidate.plan.launches):
+        return Verdict("static", Status.NOT_MEASURED, "facts of another number of launches came back", evidence)
+    for launch, facts in zip(candidate.plan.launches, launches, strict=True):
+        shared, registers = number(facts, "shared"), number(facts, "registers")
+        if limit and shared > limit:
+            reason = f"{launch.function} takes {shared:.0f} bytes of shared memory, sm_{arch} has {limit}"
+            return Verdict("static", Status.FAIL, reason, evidence)
+        if registers * 32 * launch.num_warps > REGISTER_FILE:
+            return Verdict("static", Status.FAIL, f"{launch.function} takes {registers:.0f} registers in "
+                           f"{launch.num_warps} warps, a block has {REGISTER_FILE}", evidence)
+    evidence["flags"] = _flags(candidate, kernels, before, launches)
+    return Verdict("static", Status.PASS, evidence=evidence)
+
+
+def _kinds(facts: Iterable[Any]) -> set[str]:
+    return {kind for f in facts for kind, count in need(f, "instructions", Mapping).items() if count}
+
+
+def _flags(
+    candidate: KernelCandidate, kernels: Sequence[Kernel], before: Sequence[Any], launches: Sequence[Any]
+) -> list[str]:
+    """What gate 2 must look at more closely; the numeric rule decides."""
+    new = _kinds(launches) - _kinds(before)
+    flags = [f"{kind} instructions, which the baseline lacks" for kind in WEAKER if kind in new]
+    used = {dotted(c.func) for c in _calls(candidate.source)} & APPROXIMATE
+    used -= {dotted(c.func) for k in kernels for c in _calls(k.source)}
+    flags += [f"{name}, which the baseline lacks" for name in sorted(used)]
+    most = max((number(f, "spills") for f in before), default=0.0)
+    flags += [f"{number(f, 'spills'):.0f} spilled words a thread, the baseline {most:.0f}"
+              for f in launches if number(f, "spills") > most]
+    return flags
