@@ -44,9 +44,12 @@ def pick(device: str, present: list[GpuState]) -> GpuState:
 
 
 def find_gpu(device: str, *, dev: Path = Path("/dev")) -> Gpu | None:
-    """None for `cpu` and `pretend`. Raises Unavailable if there is no such GPU."""
+    """None for `cpu` and `pretend`; `auto` is the first GPU if any. Raises Unavailable if there is no such GPU."""
     if device in ("cpu", "pretend"):
         return None
-    state = pick(device, gpus())
+    present = gpus()
+    if device == "auto" and not present:
+        return None
+    state = pick("cuda" if device == "auto" else device, present)
     nodes = [dev / name for name in (f"nvidia{device_minor(state.bus_id, state.index)}", *SHARED_NODES)]
     return Gpu(state.uuid, tuple(node for node in nodes if node.exists()))

@@ -37,12 +37,13 @@ USER_NAMESPACE_FIX = (
 
 def variants(name: str, image: str = "") -> list[Jail]:
     """The jails of one name, the one that separates most first. Raises KeyError if there is no such name."""
-    return {
-        "docker": lambda: [DockerJail(image)],
-        "bubblewrap": lambda: [BubblewrapJail(), BubblewrapJail(user_namespace=False)],
-        "landlock": lambda: [LandlockJail(), LandlockJail(namespaces=False)],
-        "process": lambda: [ProcessJail()],
-    }[name]()
+    known: dict[str, list[Jail]] = {
+        "docker": [DockerJail(image)],
+        "bubblewrap": [BubblewrapJail(), BubblewrapJail(user_namespace=False)],
+        "landlock": [LandlockJail(), LandlockJail(namespaces=False)],
+        "process": [ProcessJail()],
+    }
+    return known[name]
 
 
 def probe(jail: Jail, *, python: str, device: str = "cpu") -> ProbeResult:
