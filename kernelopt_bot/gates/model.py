@@ -37,7 +37,8 @@ def decide(answer: Mapping[str, Any], *, kernels: bool, draws_asked: int = 1) ->
     outputs = [(draw, output) for draw in draws for output in need(draw, "outputs", list)]
     ratios = [number(o, "ratio") for _, o in outputs if isinstance(o, Mapping) and o.get("ratio") is not None]
     evidence = {
-        "draws": draws, "replaced": dict(replaced), "float64": float64, "largest_error_ratio": max(ratios, default=None),
+        "draws": draws, "replaced": dict(replaced), "float64": float64,
+        "largest_error_ratio": max(ratios, default=None),
         "aliasing_equal": answer.get("aliasing_equal"), "metadata_equal": answer.get("metadata_equal")}
 
     def fail(reason: str) -> Verdict:

@@ -117,12 +117,14 @@ def _objection(
     floor_s: float | None,
 ) -> str | None:
     """The first reason against adoption; of several the one that says most."""
-    for sample, e in pairs:
-        if floor_s and e.b_s < FLOOR_SHARE * floor_s:
+    for _, e in pairs:
+        # A baseline below the floor says that the floor is wrong: bytes were counted that nobody needs to move.
+        if floor_s and e.b_s < FLOOR_SHARE * floor_s <= e.a_s:
             return (f"{e.b_s * 1e6:.1f} us is below {FLOOR_SHARE} of the physical floor of {floor_s * 1e6:.1f} us: "
                     "it cannot have moved the bytes")
     for sample, e in pairs:
-        what = f"{e.speedup:.3f}x [{e.low:.3f}, {e.high:.3f}] against {sample.baseline} ({sample.metric}, {sample.cache})"
+        what = (f"{e.speedup:.3f}x [{e.low:.3f}, {e.high:.3f}] against {sample.baseline} "
+                f"({sample.metric}, {sample.cache})")
         if _decides(sample, settings) and e.low <= settings.min_gain:
             return f"{what}: the lower bound is not above {settings.min_gain}"
         if _decides(sample, settings) and e.low <= noise:
