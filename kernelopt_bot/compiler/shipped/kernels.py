@@ -89,7 +89,7 @@ class KernelSource:
 
     name: str
     language: str
-    """`triton` or `cpp`."""
+    """`triton` or `cpp`; of a C++ kernel only name, text, hash, parameters and their C++ types are known."""
     text: str
     lines: tuple[int, int]
     """First and last line of the definition in the wrapper, from 1; (0, 0) for a bare source."""
@@ -110,8 +110,9 @@ class KernelSource:
 
 
 def read_kernel(text: str, *, name: str = "", language: str = "triton", device: str = "cuda",
-                lines: tuple[int, int] = (0, 0)) -> KernelSource:
-    """What a kernel's source text says of itself. A text without a `@triton_heuristics` function gives empty facts."""
+                lines: tuple[int, int] = (0, 0), types: tuple[str, ...] = ()) -> KernelSource:
+    """What a kernel's source text says of itself. A text without a `@triton_heuristics` function gives empty facts.
+    `types` are the C++ parameter types of a C++ kernel, whose parameters are named by position."""
     function = None
     if language == "triton":
         try:
@@ -121,8 +122,9 @@ def read_kernel(text: str, *, name: str = "", language: str = "triton", device: 
         function = next((n for n in functions if _heuristic(n) is not None), None)
     decorator = _heuristic(function) if function is not None else None
     if function is None or decorator is None:
-        return KernelSource(name, language, text, lines, kernel_hash(text), device=device,
-                            heuristic="" if language == "triton" else "cpp")
+        signature = {str(i): t for i, t in enumerate(types)}
+        return KernelSource(name, language, text, lines, kernel_hash(text), device=device, signature=signature,
+                            parameters=tuple(signature), heuristic="" if language == "triton" else "cpp")
     keywords = {k.arg: k.value for k in decorator.keywords}
     meta, inductor = _entries(keywords.get("triton_meta")), _entries(keywords.get("inductor_meta"))
     order = [a.arg for a in function.args.args]

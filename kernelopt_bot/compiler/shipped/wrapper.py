@@ -82,6 +82,8 @@ def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _callee(node: ast.stmt) -> str:
     value = getattr(node, "value", None)
+    while isinstance(value, ast.Subscript):
+        value = value.value
     return dotted(value.func) if isinstance(value, ast.Call) else ""
 
 
@@ -137,10 +139,10 @@ def _read_call(node: ast.stmt, statement: Statement, kernels: Mapping[str, Kerne
     stable = len(names) == len(call.args) and kernel.language == "triton" and bool(kernel.function)
     bindings = []
     for name, argument in zip(names, call.args, strict=False):
-        declared = kernel.signature.get(name, "" if kernel.language == "cpp" else "i32")
+        declared = kernel.signature.get(name, "i32" if kernel.language == "triton" else "")
         text = ast.unparse(argument)
         pointer = _pointer(argument, statement.scope)
-        if declared.startswith("*") or (not declared and pointer is not None):
+        if "*" in declared or (not declared and pointer is not None):
             stable = stable and pointer is not None
             root, offset = pointer or ("", 0)
             bindings.append(Binding(name, declared, text, root, offset))
@@ -155,8 +157,10 @@ def _definition(name: str, node: ast.stmt, call: ast.Call) -> KernelSource:
     texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
     triton = dotted(call.func) == "async_compile.triton"
     device = next((literal(k.value, "cuda") for k in call.keywords if k.arg == "device_str"), "cuda")
+    types = literal(call.args[0], []) if call.args and not triton else []
     return read_kernel(texts[-1] if texts else "", name=name, language="triton" if triton else "cpp",
-                       device=device if triton else "cpu", lines=(node.lineno, node.end_lineno or node.lineno))
+                       device=device if triton else "cpu", lines=(node.lineno, node.end_lineno or node.lineno),
+                       types=tuple(str(t) for t in types) if isinstance(types, list) else ())
 
 
 def read_wrapper(text: str) -> Wrapper:
