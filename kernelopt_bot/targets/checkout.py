@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kernelopt_bot.errors import InputError, Unavailable
-from kernelopt_bot.targets.git import Entry, Repository
+from kernelopt_bot.targets.git import Entry, Repository, shown
 
 _LFS = b"version https://git-lfs.github.com/spec/"
 
@@ -55,7 +55,7 @@ def _write(repository: Repository, commit: str, destination: Path) -> list[tuple
         if not reason and any(str(parent) in paths for parent in PurePosixPath(entry.path).parents):
             reason = "not a path that a repository may hold"
         if reason:
-            skipped.append((entry.path.encode(errors="backslashreplace").decode(), reason))
+            skipped.append((shown(entry.path), reason))
         else:
             entries.append(entry)
     links: list[tuple[Path, str, str]] = []

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernelopt_bot.config import FILES, Config, TargetConfig, Traced, both_files, parse, with_targets
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.targets.discover import ENTRY, HOW_TO_ADD, INPUTS, Broken, Finder, place, unique
-from kernelopt_bot.targets.git import Repository
+from kernelopt_bot.targets.git import Repository, shown
 from kernelopt_bot.targets.source import CommitSource
 from kernelopt_bot.targets.target import Affected, Target
 
@@ -68,7 +68,9 @@ def affected(repository: Repository, base: str, head: str, traced: Traced) -> Af
     for path in changed:
         if path.endswith(".py") and source.is_file(path) and path not in known and not path.startswith(artifacts):
             skipped |= _without_target(finder, path)
-    return Affected(base_sha, head_sha, changed, tuple(targets), (*skipped.items(), *_unaffected(unaffected)))
+    passed_over = [(shown(path), reason) for path, reason in skipped.items()]
+    return Affected(base_sha, head_sha, tuple(map(shown, changed)), tuple(targets),
+                    (*passed_over, *_unaffected(unaffected)))
 
 
 def unique_pairs(found: list[tuple[Target, TargetConfig | None]]) -> Iterator[tuple[Target, TargetConfig | None]]:
@@ -84,7 +86,7 @@ def _all(finder: Finder, source: CommitSource, traced: Traced, skipped: dict[str
         try:
             target = finder.by_config(wanted, place(traced, index))
         except Broken as error:
-            skipped[wanted.path] = error.what
+            skipped[error.where] = error.what.removeprefix(f"{error.where} ")
             continue
         if (target.path, target.entry) in found:
             raise InputError(f"{target.entry} in {target.path} is listed twice", where=place(traced, index),
@@ -95,7 +97,7 @@ def _all(finder: Finder, source: CommitSource, traced: Traced, skipped: dict[str
         # Most files are no targets, and the name tells faster than a parser does.
         if not path.endswith(".py") or path.startswith(artifacts) or not source.mentions(path, INPUTS):
             continue
-        candidate = finder.by_convention(path)
+        candidate = finder.by_convention(path) if path.isprintable() else ""
         if isinstance(candidate, Target):
             found.setdefault((path, ENTRY), (candidate, None))
     return list(found.values())
@@ -110,13 +112,16 @@ def _targets_before(repository: Repository, commit: str) -> tuple[TargetConfig, 
 
 
 def _without_target(finder: Finder, path: str) -> dict[str, str]:
+    if not path.isprintable():
+        return {path: "its name is not printable UTF-8"}
     if finder.trees.get(path) is None:
         return {path: f"does not parse: {finder.trees.broken[path]}"}
     models = finder.symbols.models(path)
     if not models:
         return {}
-    if finder.symbols.binds(path, INPUTS):
-        return {path: str(finder.by_convention(path))}
+    answer = finder.by_convention(path)
+    if finder.symbols.binds(path, INPUTS) and isinstance(answer, str):
+        return {path: answer}
     return {path: f"no example inputs for {', '.join(models)}: {HOW_TO_ADD}"}
 
 

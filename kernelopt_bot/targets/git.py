@@ -196,6 +196,11 @@ def open_repository(folder: Path) -> Repository:
     raise _damaged(folder, "rev-parse", errors)
 
 
+def shown(path: str) -> str:
+    """A path as text for people: what is not UTF-8 is escaped, so that it can be written anywhere."""
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def _scratch() -> BinaryIO:
     return cast(BinaryIO, tempfile.TemporaryFile())
 

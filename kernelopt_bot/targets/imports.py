@@ -63,10 +63,7 @@ def statements(tree: ast.Module) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             yield Import(node.module or "", node.level, tuple((n.name, n.asname or n.name) for n in node.names))
         elif isinstance(node, ast.Call):
-            called = _literal_import(node)
-            if called:
-                module = called.lstrip(".")
-                yield Import(module, len(called) - len(module))
+            yield from _literal_import(node)
         pending.extend(reversed(list(ast.iter_child_nodes(node))))
 
 
@@ -75,13 +72,19 @@ def _type_checking(test: ast.expr) -> bool:
         isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING")
 
 
-def _literal_import(call: ast.Call) -> str:
+def _literal_import(call: ast.Call) -> Iterator[Import]:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if name in ("import_module", "__import__") and call.args:
-        argument = call.args[0]
-        if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-            return argument.value
-    return ""
+    words = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    if name not in ("import_module", "__import__") or not words or not isinstance(call.args[0], ast.Constant):
+        return
+    module = words[0].lstrip(".")
+    level = len(words[0]) - len(module)
+    if level and len(words) > 1:
+        package = words[1].split(".")
+        yield Import(".".join((*package[:len(package) - level + 1], module)))
+    else:
+        # A second argument that is no literal is `__package__` or `__name__` in practice.
+        yield Import(module, level)
 
 
 def parents(path: str) -> list[str]:

@@ -22,6 +22,10 @@ NOT_MODULES = frozenset({"Parameter", "Buffer", "UninitializedParameter", "Unini
 """The classes of `torch.nn` that are no modules."""
 
 
+DEPTH = 50
+"""So many steps from name to name are followed; no real program needs more."""
+
+
 @dataclass(frozen=True)
 class LocalClass:
     """A class that stands in the source."""
@@ -79,7 +83,7 @@ class Symbols:
             return None
         if isinstance(found, External):
             return _external_module(found.name)
-        if id(found.node) in seen:
+        if id(found.node) in seen or len(seen) > DEPTH:
             return False
         answers = [self.is_module(self._base(found.path, base), seen | {id(found.node)}) for base in found.node.bases]
         if True in answers:
@@ -94,7 +98,7 @@ class Symbols:
     def resolve(self, path: str, parts: tuple[str, ...], seen: frozenset[tuple[str, tuple[str, ...]]] = frozenset()
                 ) -> LocalClass | External | None:
         """What a dotted name in a file stands for; None where that cannot be told."""
-        if (path, parts) in seen or not parts:
+        if (path, parts) in seen or len(seen) > DEPTH or not parts:
             return None
         seen |= {(path, parts)}
         names, (head, *rest) = self._of(path), parts

@@ -165,7 +165,8 @@ def test_settings_of_the_repository_start_no_program(scratch: Scratch, tmp_path:
     for key in ("diff.evil.command", "diff.evil.textconv", "filter.evil.smudge", "filter.evil.clean"):
         scratch.git("config", key, str(program))
     repository = open_repository(scratch.root)
-    assert repository.changed(repository.merge_base(base, head), repository.commit("HEAD")) == (".gitattributes", "a.py")
+    assert repository.commit("HEAD") == head
+    assert repository.changed(repository.merge_base(base, head), head) == (".gitattributes", "a.py")
     assert [content for entry, content in repository.blobs(repository.entries(head)) if entry.path == "a.py"] == [b"2"]
     assert not mark.exists()
 
