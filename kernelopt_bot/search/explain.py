@@ -1,0 +1,46 @@
+"""A model worker's failure in words that the model's author can act on."""
+
+from __future__ import annotations
+
+from kernelopt_bot.errors import InputError, Unavailable, UserError
+from kernelopt_bot.sandbox.client import WorkerCrashed, WorkerError, WorkerFailed, WorkerTimeout
+from kernelopt_bot.targets.target import Target
+
+_FIXES = {
+    "target_import": "install the missing package in `environment.python`, or fix the import; "
+                     "`environment.python` in .kernelopt.yml names the interpreter",
+    "target_missing": "check `entry`, `inputs` and `init` of this target",
+    "target_constructor": "check what `init` (or get_init_inputs) returns",
+    "target_inputs": "check the function that makes the example inputs: it returns the list of forward's arguments",
+    "target_forward": "call the model on its example inputs yourself: it has to run in eval mode without gradients",
+    "target_device": "make the model and its inputs movable with `.to(device)`",
+    "no_graphs": "torch.compile captured nothing here: look at the graph breaks with TORCH_LOGS=graph_breaks",
+    "unsupported": "the compiler's own code stays; nothing has to be done",
+    "out_of_memory": "use smaller example inputs or a device with more memory",
+    "non_deterministic": "make the model deterministic in eval mode (no random numbers, no dropout in forward)",
+    "compile_failed": "see whether torch.compile handles this model on its own",
+}
+_EXIT_INPUT = frozenset({"target_import", "target_missing", "target_constructor", "target_inputs", "target_forward",
+                         "target_device", "no_graphs", "non_deterministic"})
+DETAIL_LINES = 12
+
+
+def explain(error: WorkerError, target: Target, doing: str) -> UserError:
+    """What happened, where, and what to do. A `bug` of the worker is raised as it is, since nobody can act on it."""
+    where = f"{target.path}:{target.entry}"
+    if isinstance(error, WorkerFailed):
+        if error.kind == "bug":
+            raise RuntimeError(f"the worker failed in {doing}: {error.message}\n{error.detail}") from error
+        detail = "\n    ".join(error.detail.strip().splitlines()[-DETAIL_LINES:])
+        kind = InputError if error.kind in _EXIT_INPUT else Unavailable
+        return kind(error.message, where=where + (f"\n    {detail}" if detail else ""),
+                    fix=_FIXES.get(error.kind, "run `kernelopt doctor`"), kind=error.kind)
+    if isinstance(error, WorkerTimeout):
+        return Unavailable(f"{doing} took too long: {error}", where=where, kind="timeout",
+                           fix="use smaller example inputs, or a larger `budget.wall_s`")
+    if isinstance(error, WorkerCrashed):
+        tail = "\n    ".join(error.stderr_tail.strip().splitlines()[-DETAIL_LINES:])
+        return Unavailable(f"the worker ended during {doing}: {error.how}", where=where + (f"\n    {tail}" if tail else ""),
+                           fix="check the memory of the machine and the model's native code", kind="crashed")
+    return Unavailable(f"{doing}: {error}", where=where, fix="the worker's answers cannot be trusted; nothing was adopted",
+                       kind="lied")

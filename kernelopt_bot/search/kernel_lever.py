@@ -1,0 +1,200 @@
+"""The lever `kernel` on a GPU: generated kernels re-tuned and rewritten; every vendor call stays.
+
+For each place, most savings first: techniques propose, gate 1 filters, the survivors are timed against the compiler's kernel in
+one interleaved race, and the fastest that passes gate 2 is kept. Then the stack with all kept kernels goes through gates
+3 and 4; if it fails, kernels are dropped, least gain first.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernelopt_bot.compiler.artifact import AdoptedKernel
+from kernelopt_bot.contract.candidate import KernelCandidate
+from kernelopt_bot.gates import correctness, model, performance, static
+from kernelopt_bot.gates.performance import Measured, Settings
+from kernelopt_bot.playbook.technique import ranked
+from kernelopt_bot.sandbox.client import Worker, WorkerError
+from kernelopt_bot.sandbox.lend import lend
+from kernelopt_bot.search.capturing import Captured
+from kernelopt_bot.search.result import Trial
+from kernelopt_bot.search.session import Session
+from kernelopt_bot.search.sites import Place, configured
+from kernelopt_bot.search.stack import Stack
+from kernelopt_bot.search.trials import Trials
+
+FOR_EACH_TECHNIQUE = 6
+FOR_EACH_PLACE = 18
+PAIRS = 12
+WORTHWHILE = 1.02
+"""Step speedup below which a candidate is not worth its gates: the noise of a race of a few blocks."""
+CHECKED = 3
+"""Candidates of one place taken to gate 2, fastest first."""
+DROPS = 4
+"""Times that the stack is tried again with fewer kernels."""
+CHECK_S = 30.0
+TIMEOUT_S = 300.0
+LEAST_SHARE = 0.002
+"""Places that can save less than this share of the call are not worth their search."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The fastest candidate of a place that passed gates 1 and 2."""
+
+    trial: Trial
+    place: Place
+    saved_us: float
+
+
+class KernelSearch:
+    """Gates 1 and 2 and the races of all places, in one kernel worker that is restarted when the GPU is lost."""
+
+    def __init__(self, session: Session, worker: Worker, trials: Trials, captured: Captured, scratch: Any,
+                 arch: int) -> None:
+        self.session, self.worker, self.trials = session, worker, trials
+        self._captured, self._scratch, self._arch = captured, scratch, arch
+
+    def place(self, place: Place) -> Kept | None:
+        """The best candidate for one place, if any passes. Raises WorkerError only when the worker cannot be had."""
+        site, step = place.site, place.site.step
+        try:
+            answer = self.worker.call("compile_baseline", {"source": site.kernel.source, "target": {"arch": self._arch}},
+                                      timeout=TIMEOUT_S)
+            site = configured(place, answer)
+        except (WorkerError, KeyError, ValueError) as e:
+            self.session.progress.note(f"kernel: {site.kernel.name}: the baseline's kernel was not understood: {e}")
+            self._revive()
+            return None
+        integers = {**correctness.integers(step), "num_sms": site.roofs.multiprocessors}
+        passed: list[Trial] = []
+        for candidate in self._proposals(site):
+            if self.session.budget.exhausted():
+                break
+            trial = self.trials.judged(candidate, static.check_kernel(
+                candidate, site.kernel, self.worker, integers=integers, arch=self._arch))
+            self._revive()
+            if trial.stopped_by is None:
+                passed.append(trial)
+        arguments = lend(dict(place.call), self._scratch, self.worker.scratch)
+        for trial in self._race(place, passed, arguments)[:CHECKED]:
+            candidate = trial.candidate
+            assert isinstance(candidate, KernelCandidate)
+            verdict = correctness.check_kernel(
+                candidate, site.kernel, step, arguments, self.worker, lane="cuda", secret=self.session.secret,
+                precision=self.session.precision(), budget_s=CHECK_S)
+            self._revive()
+            trial = self.trials.update(trial, verdict)
+            if trial.stopped_by is None:
+                assert trial.before_us is not None and trial.after_us is not None
+                return Kept(trial, place, (trial.before_us - trial.after_us) * place.calls)
+        return None
+
+    def _proposals(self, site: Any) -> list[KernelCandidate]:
+        """Techniques in turn, most promising first, so that one with many ideas does not crowd out the others."""
+        found: list[KernelCandidate] = []
+        for _, technique in ranked(site):
+            for n, candidate in enumerate(technique.propose(site)):
+                if n >= FOR_EACH_TECHNIQUE:
+                    break
+                found.append(candidate)
+        return found[:FOR_EACH_PLACE]
+
+    def _race(self, place: Place, trials: list[Trial], arguments: Mapping[str, Any]) -> list[Trial]:
+        """Those at least `WORTHWHILE` faster, fastest first; every one is recorded with its times."""
+        if not trials:
+            return []
+        site = place.site
+        given = {"source": site.kernel.source, "integers": correctness.integers(site.step)}
+        candidates = [{"source": t.candidate.source, "plan": t.candidate.plan.to_json()} for t in trials
+                      if isinstance(t.candidate, KernelCandidate)]
+        params = {"baseline": given, "candidates": candidates, "pairs": PAIRS, "cache": "cold",
+                  "arguments": [correctness.argument(a) for a in arguments["arguments"]], "secret": self.session.secret}
+        try:
+            answer = self.worker.call("tune_step", params, timeout=TIMEOUT_S)
+        except WorkerError as e:
+            self.session.progress.note(f"kernel: {site.kernel.name}: the race failed: {e}")
+            self._revive()
+            return []
+        before = statistics.median(answer["baseline_us"])
+        faster: list[Trial] = []
+        for trial, raced in zip(trials, answer["candidates"], strict=True):
+            if not raced.get("us"):
+                self.trials.record(replace(trial, note=f"not timed: {raced.get('error', 'no times')}"))
+                continue
+            after = statistics.median(raced["us"])
+            trial = replace(trial, before_us=before, after_us=after, step_speedup=before / after)
+            worthwhile = before / after >= WORTHWHILE
+            note = "" if worthwhile else f"not faster in the race of steps: {before / after:.3f}x"
+            trial = self.trials.record(replace(trial, note=note))
+            if worthwhile:
+                faster.append(trial)
+        return sorted(faster, key=lambda t: t.after_us or 0.0)
+
+    def _revive(self) -> None:
+        if not self.worker.alive:
+            self.worker.restart()
+
+
+def search(session: Session, worker: Worker, trials: Trials, captured: Captured, scratch: Any, found: tuple[Place, ...],
+           call_us: float | None, arch: int) -> tuple[Kept, ...]:
+    """The kept candidates of all places within the budget, most saved first."""
+    work = KernelSearch(session, worker, trials, captured, scratch, arch)
+    kept: list[Kept] = []
+    for n, place in enumerate(found):
+        if session.budget.exhausted():
+            break
+        if call_us and place.savings_us < LEAST_SHARE * call_us:
+            break
+        session.progress.update(f"kernel: {place.site.kernel.name}", n, len(found))
+        result = work.place(place)
+        if result is not None:
+            kept.append(result)
+            session.progress.note(f"kernel: {place.site.kernel.name}: {result.trial.candidate.technique} "
+                                  f"{result.trial.step_speedup:.2f}x on the step")
+    return tuple(sorted(kept, key=lambda k: -k.saved_us))
+
+
+def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, kept: tuple[Kept, ...], trials: Trials,
+          settings: Settings, floor_s: float | None, environment: Mapping[str, Any],
+          class_name: str) -> tuple[Stack, Measured | None, str]:
+    """Gates 3 and 4 of the stack with the kept kernels: (stack, gate 4's measurement, why nothing was adopted)."""
+    reason = "no candidate passed gates 1 and 2 and was faster on its step"
+    gates = session.config.gates
+    left = kept
+    for attempt in range(DROPS):
+        if not left:
+            break
+        adopted = tuple(AdoptedKernel(_candidate(k), {"step_speedup": k.trial.step_speedup}) for k in left)
+        extended = stack.with_kernels(adopted).written(
+            session.artifacts / f"kernels-{attempt}", captured.program, class_name, environment)
+        session.progress.update(f"kernel: model gate with {len(left)} kernels")
+        whole = model.check(worker, artifact=str(extended.folder), options={}, secret=session.secret, seeds=gates.seeds,
+                            inits=gates.inits, precision=session.precision(), kernels=True)
+        measured: Measured | None = None
+        verdicts = [whole]
+        if whole.lets_on:
+            session.progress.update(f"kernel: performance gate with {len(left)} kernels")
+            measured = performance.measure(
+                worker, candidate=extended.arm("candidate"), baselines=[stack.arm("default")], settings=settings,
+                lever="kernel", has_gpu=session.has_gpu, secret=session.secret,
+                seed=int(session.secret[:14], 16), floor_s=floor_s)
+            verdicts.append(measured.verdict)
+        passed = all(v.lets_on for v in verdicts)
+        left_out = left[-1]
+        for k in left:
+            if passed or k is left_out:
+                trials.update(k.trial, *verdicts, adopted=passed)
+        if passed:
+            return extended, measured, ""
+        reason = next(f"{v.gate} gate: {v.reason}" for v in verdicts if not v.lets_on)
+        left = left[:-1]
+    return stack, None, reason
+
+
+def _candidate(kept: Kept) -> KernelCandidate:
+    assert isinstance(kept.trial.candidate, KernelCandidate)
+    return kept.trial.candidate

@@ -1,0 +1,64 @@
+"""A quick, biased look at many option candidates at once, so that gates are spent on the promising ones.
+
+A screening is no gate: it only orders and discards, and nothing that it measured is reported as a gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelopt_bot.contract.candidate import OptionsCandidate
+from kernelopt_bot.gates import statistics
+from kernelopt_bot.gates.performance import Settings
+from kernelopt_bot.sandbox.client import Worker
+from kernelopt_bot.search.stack import DEFAULT, Stack
+
+TIMEOUT_S = 900.0
+HOPELESS = 1.01
+"""A candidate whose whole interval is below this is not worth its gates."""
+SECONDS = 1.0
+"""Measuring time for each candidate."""
+
+
+@dataclass(frozen=True)
+class Screened:
+    candidate: OptionsCandidate
+    speedup: float
+    """Over the stack; 0.0 if it could not be compiled."""
+    high: float
+    reason: str
+
+    @property
+    def promising(self) -> bool:
+        return self.high > HOPELESS
+
+
+def screen(worker: Worker, stack: Stack, candidates: Sequence[OptionsCandidate], settings: Settings, secret: str,
+           seed: int) -> tuple[Screened, ...]:
+    """Fastest first. Raises WorkerError."""
+    if not candidates:
+        return ()
+    before = {**DEFAULT, "name": "before", "options": dict(stack.options)}
+    arms = [{**DEFAULT, "name": c.id, "options": {**stack.options, **c.options}} for c in candidates]
+    answer = worker.call("time_model", {
+        "arms": [before, *arms], "pairs": [["before", c.id] for c in candidates], "metric": settings.metric,
+        "cache": settings.cache, "budget_s": SECONDS * len(candidates), "secret": secret, "check": False,
+    }, timeout=TIMEOUT_S)
+    samples = {str(s["pair"][1]): s for s in answer["samples"]}
+    failed = answer.get("failed", {})
+    rng = np.random.default_rng(seed)
+    found = []
+    for candidate in candidates:
+        sample = samples.get(candidate.id)
+        if sample is None:
+            found.append(Screened(candidate, 0.0, 0.0, f"not compiled: {failed.get(candidate.id, 'no answer')}"))
+            continue
+        ratios = statistics.log_ratios(sample["a_s"], sample["b_s"])
+        centre = float(np.exp(statistics.winsorised_mean(ratios)))
+        means = statistics.bootstrap(ratios, rng)
+        high = float(np.exp(np.quantile(means, 0.975)))
+        found.append(Screened(candidate, centre, high, f"screening: {centre:.3f}x [up to {high:.3f}]"))
+    return tuple(sorted(found, key=lambda s: -s.speedup))
