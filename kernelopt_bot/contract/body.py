@@ -181,8 +181,9 @@ class Body:
                 pass
             case ast.Attribute(attr=attr, value=value) if attr in METHODS and self.is_value(value):
                 self.visit(value)
-            case ast.Attribute() if dotted(node.func) in MEMORY and "tl" in self.roots:
-                pass
+            case ast.Attribute() if dotted(node.func) in MEMORY:
+                if "tl" not in self.roots:
+                    self.refuse(node, "name", f"{dotted(node.func)} is used and tl is not imported")
             case ast.Attribute():
                 self.on_attribute(node.func)
                 if dotted(node.func) not in EXPORTED:

@@ -38,7 +38,8 @@ def parse(source: str) -> ast.Module | Violation:
             return Violation(number, "text", f"character {bad!r}: only printable ASCII and newlines are allowed")
         if "\\" in line or "'''" in line:
             return Violation(number, "text", "a backslash or three single quotes in a row are not allowed")
-        if number <= 2 and _COOKIE.search(line):
+        # Anywhere in a comment, since the line may move up when the text is written into another file.
+        if (number <= 2 or line.lstrip().startswith("#")) and _COOKIE.search(line):
             return Violation(number, "text", "an encoding declaration is not allowed")
     try:
         with warnings.catch_warnings():
