@@ -57,8 +57,16 @@ class CapturedGraph:
     calls: list[dict[str, Any]] = field(default_factory=list)
 
     def copies(self, inputs: Sequence[Any] | None = None) -> list[Any]:
-        """Fresh copies of the inputs, aliasing kept, aligned as the kernels assume."""
-        values = clone_all(list(self.inputs if inputs is None else inputs))
+        """Fresh copies of the inputs, aliasing kept, aligned as the kernels assume.
+
+        The model's own parameters and buffers that the graph only reads stay as they are: a CUDA graph knows them
+        by their address.
+        """
+        given = list(self.inputs if inputs is None else inputs)
+        values = clone_all(given)
+        for i, (value, (_, kind)) in enumerate(zip(given, self.qualified, strict=True)):
+            if kind in ("parameter", "buffer") and i not in self.mutated and value is self.inputs[i]:
+                values[i] = value
         for i in self.to_align:
             if isinstance(values[i], Tensor) and values[i].data_ptr() % ALIGNMENT:
                 values[i] = values[i].clone()
@@ -286,7 +294,8 @@ def capture(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     if lane not in LANES or (lane == "cuda") != (target.device.type == "cuda"):
         raise WorkerFault("bad_request", f"lane {lane!r} does not fit a model on {target.device}")
     if lane == "pretend" and architecture not in pretend.ARCHITECTURES:
-        raise WorkerFault("bad_request", f"no pretended GPU {architecture!r}; known: {', '.join(pretend.ARCHITECTURES)}")
+        known = ", ".join(pretend.ARCHITECTURES)
+        raise WorkerFault("bad_request", f"no pretended GPU {architecture!r}; known: {known}")
     graphs, reasons, breaks = capture_graphs(
         context, target, lane, options, int(params.get("save_limit_bytes", 0)), architecture)
     context.state.setdefault("captures", {})[options_key(lane, options)] = graphs

@@ -130,7 +130,8 @@ def import_file(root: str, path: str) -> ModuleType:
             module = importlib.import_module(".".join(parts))
             if os.path.realpath(str(module.__file__)) == full:
                 return module
-        name = parts[-1] if parts[-1].isidentifier() and parts[-1] not in sys.modules else f"kernelopt_target_{parts[-1]}"
+        free = parts[-1].isidentifier() and parts[-1] not in sys.modules
+        name = parts[-1] if free else f"kernelopt_target_{parts[-1]}"
         spec = importlib.util.spec_from_file_location(name, full)
         if spec is None or spec.loader is None:
             raise WorkerFault("target_import", f"{path} is not a Python file")

@@ -45,7 +45,8 @@ ARCHITECTURES = {
     "sm_90": _properties("NVIDIA H200", (9, 0), 132, 2048, 232448, 60 * 2**20, 141 * 2**30),
 }
 """Device properties by architecture. Limits per multiprocessor from the CUDA C++ Programming Guide's table of
-technical specifications; counts and L2 sizes from NVIDIA's architecture whitepapers (the H200's as torch reports them)."""
+technical specifications; counts and L2 sizes from NVIDIA's architecture whitepapers (the H200's as torch reports
+them)."""
 
 CONFIG: dict[str, Any] = {"compile_threads": 1, "shape_padding": False, "joint_graph_constant_folding": False}
 """Inductor options without which it would run something on the device that is not there."""
@@ -100,7 +101,7 @@ def fake_cuda(architecture: str = "sm_90", cuda_version: str = "13.0") -> Iterat
     """
     properties = ARCHITECTURES[architecture]
     # Inductor traces its own patterns when first asked: on the CPU, before the pretence begins
-    joint_graph.lazy_init(None)  # type: ignore[arg-type]
+    joint_graph.lazy_init(None)
     post_grad.lazy_init()
 
     def the_properties(*_: Any, **__: Any) -> SimpleNamespace:
@@ -115,15 +116,27 @@ def fake_cuda(architecture: str = "sm_90", cuda_version: str = "13.0") -> Iterat
     def nothing(*_: Any, **__: Any) -> None:
         return None
 
-    cuda = {
+    def capability(*_: Any) -> tuple[int, int]:
+        return properties.major, properties.minor
+
+    def random_state(*_: Any) -> Tensor:
+        return torch.zeros(16, dtype=torch.uint8)
+
+    cuda: dict[str, Any] = {
         "is_available": lambda: True, "device_count": one, "current_device": zero,
         "get_device_properties": the_properties,
-        "get_device_capability": lambda *_: (properties.major, properties.minor),
-        "get_rng_state": lambda *_: torch.zeros(16, dtype=torch.uint8), "set_rng_state": nothing,
+        "get_device_capability": capability, "get_rng_state": random_state, "set_rng_state": nothing,
         "_exchange_device": zero, "_maybe_exchange_device": zero, "synchronize": nothing,
     }
-    interface = {"get_device_properties": the_properties, "current_device": zero, "device_count": one,
-                 "get_raw_stream": zero}
+    interface: dict[str, Any] = {"get_device_properties": the_properties, "current_device": zero, "device_count": one,
+                                 "get_raw_stream": zero}
+    values: dict[str, Any] = {
+        "torch._C._cuda_cudaCachingAllocator_is_enabled": lambda *_: True,
+        "torch.version.cuda": cuda_version,
+        "torch._subclasses.fake_tensor.FakeTensorMode.avoid_device_init": property(lambda _: True),
+        "torch._subclasses.fake_tensor.init_gpu_context": nothing,
+        "torch._inductor.fx_passes.joint_graph.lazy_init": nothing,
+    }
     with contextlib.ExitStack() as stack:
         for name, answer in cuda.items():
             stack.enter_context(mock.patch(f"torch.cuda.{name}", answer))
@@ -132,13 +145,7 @@ def fake_cuda(architecture: str = "sm_90", cuda_version: str = "13.0") -> Iterat
             stack.enter_context(mock.patch.object(CudaInterface, name, staticmethod(answer)))
         for name in ("get_device_properties", "current_device"):
             stack.enter_context(mock.patch.object(CudaInterface.Worker, name, staticmethod(interface[name])))
-        for target, answer in (
-            ("torch._C._cuda_cudaCachingAllocator_is_enabled", lambda *_: True),
-            ("torch.version.cuda", cuda_version),
-            ("torch._subclasses.fake_tensor.FakeTensorMode.avoid_device_init", property(lambda _: True)),
-            ("torch._subclasses.fake_tensor.init_gpu_context", nothing),
-            ("torch._inductor.fx_passes.joint_graph.lazy_init", nothing),
-        ):
+        for target, answer in values.items():
             stack.enter_context(mock.patch(target, answer, create=target.startswith("torch._C.")))
         stack.enter_context(mock.patch.object(driver, "_active", _Driver(properties)))
         _forget_answers()

@@ -64,7 +64,7 @@ def save(scratch: Scratch, tensor: Tensor) -> dict[str, Any]:
 
     Raises OSError if the disk is full.
     """
-    storage = tensor.detach().untyped_storage().cpu()
+    storage = tensor.detach().untyped_storage().cpu()  # type: ignore[no-untyped-call]
     size = storage.nbytes()
     # numpy may be missing in the user's environment, so the bytes are read where they lie
     raw = memoryview((ctypes.c_char * size).from_address(storage.data_ptr()) if size else b"").cast("B")
@@ -83,8 +83,11 @@ def load(scratch: Scratch, reference: Mapping[str, Any], device: str = "cpu") ->
     path, size = scratch.path(str(reference["file"])), int(reference["storage_bytes"])
     dtype = getattr(torch, str(reference["dtype"]), None)
     if not isinstance(dtype, torch.dtype) or not os.path.isfile(path) or os.path.getsize(path) != size:
-        raise WorkerFault("bad_request", f"no storage of {size} bytes and {reference['dtype']} in {reference['file']!r}")
-    raw = torch.from_file(path, shared=False, size=size, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+        what = f"{size} bytes of {reference['dtype']}"
+        raise WorkerFault("bad_request", f"there are no {what} in {reference['file']!r}")
+    raw = torch.empty(0, dtype=torch.uint8)
+    if size:
+        raw = torch.from_file(path, shared=False, size=size, dtype=torch.uint8)
     storage = raw.to(device).untyped_storage()
     shape, stride = tuple(reference["shape"]), tuple(reference["stride"])
     return torch.empty(0, dtype=dtype, device=device).set_(storage, int(reference["offset"]), shape, stride)
@@ -102,7 +105,7 @@ def clone(tensor: Tensor, memo: dict[tuple[str, int], torch.UntypedStorage] | No
     memo = {} if memo is None else memo
     key = storage_key(tensor)
     if key not in memo:
-        memo[key] = tensor.untyped_storage().clone()
+        memo[key] = tensor.untyped_storage().clone()  # type: ignore[no-untyped-call]
     copied = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     return copied.set_(memo[key], tensor.storage_offset(), tensor.shape, tensor.stride())
 

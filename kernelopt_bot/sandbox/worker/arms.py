@@ -1,0 +1,208 @@
+"""The arms of a comparison: eager, torch.compile under a mode or options, an artifact. Parameters are shared.
+
+Every compiled arm has a backend object of its own, so that two equal arms are compiled twice (torch.compile would
+let them share), and a structural copy of the model of its own, so that an artifact's `optimize` touches no other arm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch._inductor
+from torch import nn
+from torch._inductor.compile_fx import compile_fx
+from torch._inductor.utils import clear_caches
+
+from kernelopt_bot.sandbox.worker.capture import check_options, compiler_faults
+from kernelopt_bot.sandbox.worker.device import Device
+from kernelopt_bot.sandbox.worker.load import Buffers, Target, user_code
+from kernelopt_bot.sandbox.worker.main import Context
+from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.tensors import clone, map_tensors
+
+CACHE_VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
+WARM_UP_CALLS = 3
+"""A CUDA graph is warmed up, recorded, and then replayed."""
+ENTRIES = 64
+"""Compiled forms of one function that Dynamo keeps; its default of 8 is too few for several arms."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison, as the host names it (docs/architecture.md)."""
+
+    name: str
+    kind: str
+    mode: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    artifact: str | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Arm:
+        arm = cls(str(data["name"]), str(data["kind"]), data.get("mode"), dict(data.get("options") or {}),
+                  data.get("artifact"))
+        if arm.kind not in ("eager", "compile", "artifact") or (arm.kind == "artifact") != bool(arm.artifact):
+            raise WorkerFault("bad_request", f"arm {arm.name!r}: no such kind, or the artifact's folder is missing")
+        return arm
+
+
+@dataclass
+class BuiltArm:
+    arm: Arm
+    model: nn.Module
+    call: Callable[..., Any]
+    compile_s: float
+    """Wall time from the start to the first output, compilation included."""
+    graphs: int
+    """Graphs that were compiled (0 for eager and for an artifact, whose `status` says it)."""
+    status: dict[str, Any]
+    buffers: Buffers
+    """The model's buffers before any call."""
+    peak_bytes: int | None
+    """Device memory that a call needs on top of the model and its inputs; None on a CPU."""
+
+    def close(self) -> None:
+        """Let its compiled code and memory go."""
+        self.call = _closed
+        self.model = nn.Identity()
+        self.buffers = Buffers(self.model)
+        torch._dynamo.reset()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _closed(*args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError("this arm is closed")
+
+
+@contextlib.contextmanager
+def cache_folder(folder: str | None) -> Iterator[None]:
+    """Inductor's and Triton's caches in `folder`, within the block; what is cached in memory is forgotten.
+
+    None leaves the process's own caches in use.
+    """
+    if folder is None:
+        yield
+        return
+    before = {name: os.environ.get(name) for name in CACHE_VARIABLES}
+    clear_caches()
+    for name, sub in CACHE_VARIABLES.items():
+        os.environ[name] = os.path.join(folder, sub) if sub else folder
+        os.makedirs(os.environ[name], exist_ok=True)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        clear_caches()
+
+
+def twin(model: nn.Module) -> nn.Module:
+    """The same modules with the same parameters and copied buffers; the model itself if it cannot be copied."""
+    try:
+        return copy.deepcopy(model, {id(p): p for p in model.parameters()})
+    except Exception:
+        # a module may hold what cannot be copied (a lock, a handle); sharing it is slower to trace, not wrong
+        return model
+
+
+def load_artifact(folder: str) -> ModuleType:
+    """Import an artifact's package from its folder, as its user would."""
+    name = f"kernelopt_artifact_{abs(hash(os.path.realpath(folder)))}"
+    for known in [m for m in sys.modules if m == name or m.startswith(name + ".")]:
+        del sys.modules[known]
+    start = os.path.join(folder, "__init__.py")
+    spec = importlib.util.spec_from_file_location(name, start, submodule_search_locations=[folder])
+    if spec is None or spec.loader is None or not os.path.isfile(start):
+        raise WorkerFault("bad_request", "there is no artifact in the given folder")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    with user_code(folder, "runtime_failed", "the artifact cannot be imported"):
+        spec.loader.exec_module(module)
+    return module
+
+
+def _cloned(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Outputs that survive the next call, as an artifact with CUDA graphs gives them."""
+
+    def cloning(*args: Any, **kwargs: Any) -> Any:
+        memo: dict[tuple[str, int], torch.UntypedStorage] = {}
+        return map_tensors(call(*args, **kwargs), lambda t: clone(t, memo))
+
+    return cloning
+
+
+def _compiled(model: nn.Module, arm: Arm, counted: list[int]) -> Callable[..., Any]:
+    check_options(arm.options)
+    options = {**(torch._inductor.list_mode_options(arm.mode) if arm.mode else {}), **arm.options}
+
+    def backend(gm: Any, example_inputs: list[Any]) -> Any:
+        counted.append(len(gm.graph.nodes))
+        return compile_fx(gm, example_inputs, config_patches=options)
+
+    call: Callable[..., Any] = torch.compile(model, backend=backend)
+    return _cloned(call) if arm.options.get("triton.cudagraphs") else call
+
+
+def build(context: Context, target: Target, arm: Arm, cache: str | None = None, model: nn.Module | None = None,
+          ) -> BuiltArm:
+    """Make an arm and call it until it is warm. Raises WorkerFault: unsupported, no_graphs, out_of_memory.
+
+    `cache` is its own folder for compiled code; `model` (default: the loaded one) shares its parameters with it.
+    """
+    device = Device(target.device)
+    own = twin(model or target.model)
+    buffers = Buffers(own)
+    torch._dynamo.config.recompile_limit = max(ENTRIES, torch._dynamo.config.recompile_limit)
+    before, unused = device.allocated(), device.private_unused()
+    counted: list[int] = []
+    artifact: ModuleType | None = None
+    with cache_folder(cache), compiler_faults(f"arm {arm.name!r}"), torch.no_grad():
+        start = time.perf_counter()
+        if arm.kind == "artifact":
+            artifact = load_artifact(str(arm.artifact))
+            call: Callable[..., Any] = artifact.optimize(own)
+        else:
+            call = own if arm.kind == "eager" else _compiled(own, arm, counted)
+        args, kwargs = target.copies()
+        call(*args, **kwargs)
+        device.wait()
+        seconds = time.perf_counter() - start
+        for _ in range(WARM_UP_CALLS):
+            args, kwargs = target.copies()
+            call(*args, **kwargs)
+        device.wait()
+        buffers.restore()
+        peak = _peak(target, call, device, before, unused)
+    if arm.kind == "compile" and not counted:
+        raise WorkerFault("no_graphs", f"arm {arm.name!r}: torch.compile captured no graph")
+    buffers.restore()
+    status = dict(artifact.status(own)) if artifact is not None else {}
+    return BuiltArm(arm, own, call, seconds, len(counted), status, buffers, peak)
+
+
+def _peak(target: Target, call: Callable[..., Any], device: Device, before: int, unused_before: int) -> int | None:
+    if not device.gpu:
+        return None
+    held = device.allocated() - before
+    args, kwargs = target.copies()
+    inputs = device.allocated()
+    torch.cuda.reset_peak_memory_stats(device.device)
+    call(*args, **kwargs)
+    device.wait()
+    during = int(torch.cuda.max_memory_allocated(device.device)) - inputs
+    return held + during + device.private_unused() - unused_before

@@ -1,0 +1,225 @@
+"""`time_model`: raw samples of pairs of arms, interleaved A B B A; `first_call`: the time to the first output.
+
+| metric | a sample is |
+|---|---|
+| `latency` | wall time of one call, the device waited for before and after (of several where one is too short) |
+| `throughput` | wall time of a batch of calls without waiting between them, over their number |
+
+`cold` overwrites the GPU's L2 cache before each sample (not between the calls of a batch), `warm` does not; on a CPU
+both are the same. Each arm's calls rotate over copies of the inputs.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch import Tensor
+
+from kernelopt_bot.sandbox.worker.arms import Arm, BuiltArm, build
+from kernelopt_bot.sandbox.worker.device import Device
+from kernelopt_bot.sandbox.worker.load import Target, copy_inputs, current
+from kernelopt_bot.sandbox.worker.main import Context
+from kernelopt_bot.sandbox.worker.precision import same_bits
+from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.seeds import derive, seed_everything
+from kernelopt_bot.sandbox.worker.tensors import tensor_leaves
+
+COPIES = 4
+"""Sets of inputs that the calls rotate over."""
+SHORT_CALL_S, SHORT_SAMPLE_S = 50e-6, 400e-6
+"""A call shorter than the first is repeated until a sample takes about the second: a timer tick and an interrupt
+must stay small against it."""
+BATCH_S, BATCH_LEAST, BATCH_MOST = 5e-3, 4, 200
+LEAST_BLOCKS, MOST_BLOCKS = 5, 400
+WARM_UP_S = 0.1
+WARM_UP_LEAST = 3
+
+
+class Stopwatch:
+    """Times calls of arms; garbage collection is the caller's to switch off."""
+
+    def __init__(self, target: Target, device: Device, metric: str, cold: bool) -> None:
+        self._target, self._device, self._metric, self._cold = target, device, metric, cold
+        self._inputs = [target.copies() for _ in range(COPIES)]
+        self._next = 0
+        self._mutates = False
+
+    def warm_up(self, arm: BuiltArm) -> float:
+        """Seconds of one call, after warming up. Also notes whether calls change their inputs."""
+        args, kwargs = self._target.copies()
+        arm.call(*args, **kwargs)
+        pristine = tensor_leaves((self._target.args, self._target.kwargs))
+        self._mutates |= any(not same_bits(a, b) for (_, a), (_, b) in
+                             zip(tensor_leaves((args, kwargs)), pristine, strict=True))
+        times: list[float] = []
+        start = time.perf_counter()
+        while len(times) < WARM_UP_LEAST or time.perf_counter() - start < WARM_UP_S:
+            times.append(self.sample(arm, 1))
+        return sorted(times)[len(times) // 2]
+
+    def calls_per_sample(self, seconds: float) -> int:
+        if self._metric == "throughput":
+            return min(BATCH_MOST, max(BATCH_LEAST, math.ceil(BATCH_S / seconds)))
+        if not self._device.gpu and seconds < SHORT_CALL_S:
+            return math.ceil(SHORT_SAMPLE_S / seconds)
+        return 1
+
+    def sample(self, arm: BuiltArm, calls: int) -> float:
+        """Seconds a call."""
+        if self._mutates:
+            self._inputs = [self._target.copies() for _ in range(COPIES)]
+        chosen = [self._inputs[(self._next + i) % COPIES] for i in range(calls)]
+        self._next += calls
+        call = arm.call
+        if self._cold:
+            self._device.flush()
+        self._device.wait()
+        start = time.perf_counter()
+        for args, kwargs in chosen:
+            call(*args, **kwargs)
+        self._device.wait()
+        return (time.perf_counter() - start) / calls
+
+
+def _blocks(context: Context, watch: Stopwatch, pairs: Sequence[tuple[BuiltArm, BuiltArm]], budget_s: float,
+            ) -> list[dict[str, Any]]:
+    """ABBA blocks of all pairs in turn until the budget is spent: slow drift then hits all pairs alike."""
+    single = {id(arm): watch.warm_up(arm) for pair in pairs for arm in pair}
+    calls = [watch.calls_per_sample(min(single[id(a)], single[id(b)])) for a, b in pairs]
+    samples: list[dict[str, Any]] = [
+        {"pair": [a.arm.name, b.arm.name], "a_s": [], "b_s": [], "calls_per_sample": n}
+        for (a, b), n in zip(pairs, calls, strict=True)]
+    deadline = time.perf_counter() + budget_s
+    for block in range(MOST_BLOCKS):
+        if block >= LEAST_BLOCKS and time.perf_counter() > deadline:
+            break
+        if block % 10 == 0:
+            context.progress("timing", block, MOST_BLOCKS)
+            gc.collect()
+        for (a, b), n, found in zip(pairs, calls, samples, strict=True):
+            first, second = watch.sample(a, n), watch.sample(b, n)
+            third, fourth = watch.sample(b, n), watch.sample(a, n)
+            found["a_s"] += [first, fourth]
+            found["b_s"] += [second, third]
+    return samples
+
+
+def relative_error(got: Tensor, expected: Tensor) -> float:
+    """RMS of the difference over RMS of `expected`, over the elements finite in both; inf if shapes differ."""
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return float("inf")
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    a, b = got.to(wide), expected.to(wide)
+    finite = a.isfinite() & b.isfinite()
+    difference = float((a - b)[finite].abs().square().sum())
+    size = float(b[finite].abs().square().sum())
+    return 0.0 if difference == 0.0 else math.sqrt(difference / size) if size else float("inf")
+
+
+def check_outputs(target: Target, arms: Sequence[BuiltArm], seed: int) -> dict[str, dict[str, Any]]:
+    """Arm -> {passed, reason} on inputs that no arm has seen, against the first arm.
+
+    It finds arms that do not compute (a remembered answer, a skipped part), so half the digits must agree; how
+    exact they are is gate 3's question.
+    """
+    inputs = target.inputs(seed)
+    expected = _outputs(arms[0], inputs, seed)
+    if any(relative_error(x, y) > _half(y) for x, y in zip(_outputs(arms[0], inputs, seed + 1), expected, strict=True)):
+        return {arm.arm.name: {"passed": True, "reason": "not compared: the outputs are random"} for arm in arms}
+    found: dict[str, dict[str, Any]] = {}
+    for arm in arms:
+        got = _outputs(arm, inputs, seed)
+        errors = [relative_error(x, y) / _half(y) for x, y in zip(got, expected, strict=False)]
+        passed = len(got) == len(expected) and all(e <= 1.0 for e in errors)
+        reason = "" if passed else f"outputs differ from those of {arms[0].arm.name!r} after the timing"
+        found[arm.arm.name] = {"passed": passed, "reason": reason}
+    return found
+
+
+def _half(like: Tensor) -> float:
+    return float(torch.finfo(like.dtype).eps) ** 0.5 if like.is_floating_point() or like.is_complex() else 1e-6
+
+
+def _outputs(arm: BuiltArm, inputs: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> list[Tensor]:
+    args, kwargs = copy_inputs(inputs)
+    arm.buffers.restore()
+    seed_everything(seed)
+    with torch.no_grad():
+        return [t.clone() for _, t in tensor_leaves(arm.call(*args, **kwargs))]
+
+
+def _build_all(context: Context, target: Target, arms: Sequence[Arm]) -> tuple[dict[str, BuiltArm], dict[str, str]]:
+    """(built, arm -> why it could not be built). Each arm has an empty cache folder of its own."""
+    built: dict[str, BuiltArm] = {}
+    failed: dict[str, str] = {}
+    for i, arm in enumerate(arms):
+        context.progress(f"compiling {arm.name}", i, len(arms))
+        try:
+            built[arm.name] = build(context, target, arm, tempfile.mkdtemp(prefix="cache-", dir=context.scratch))
+        except WorkerFault as e:
+            if e.kind == "bad_request":
+                raise
+            failed[arm.name] = f"{e.kind}: {e.message}"
+    return built, failed
+
+
+def time_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
+    """See docs/architecture.md. Adds `failed` (arm -> reason; its pairs are left out), `checked` (arm ->
+    {passed, reason}), `replaced` (arm -> {expected, found}), and `calls_per_sample` to each pair's samples.
+
+    `budget_s` bounds the sampling, not the compilation. Raises WorkerFault (bad_request, out_of_memory).
+    """
+    target, device = current(context), Device(current(context).device)
+    metric, cache = params["metric"], params["cache"]
+    arms = [Arm.from_json(a) for a in params["arms"]]
+    names = [a.name for a in arms]
+    if metric not in ("latency", "throughput") or cache not in ("cold", "warm") or len(set(names)) != len(names):
+        raise WorkerFault("bad_request", f"metric {metric!r}, cache {cache!r}, arms {names}")
+    if any(n not in names for pair in params["pairs"] for n in pair):
+        raise WorkerFault("bad_request", "a pair names an arm that is not there")
+    torch._dynamo.reset()
+    built, failed = _build_all(context, target, arms)
+    pairs = [(built[a], built[b]) for a, b in params["pairs"] if a in built and b in built]
+    watch = Stopwatch(target, device, metric, cold=cache == "cold")
+    before = device.state()
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.no_grad():
+            samples = _blocks(context, watch, pairs, float(params["budget_s"]))
+    finally:
+        gc.enable()
+    after = device.state()
+    checked: Mapping[str, Any] = {}
+    if params.get("check") and built:
+        checked = check_outputs(target, list(built.values()), derive(str(params["secret"]), "timing/check", 0))
+    answer = {
+        "samples": samples,
+        "compile_s": {n: b.compile_s for n, b in built.items() if b.arm.kind != "eager"},
+        "peak_bytes": {n: b.peak_bytes for n, b in built.items() if b.peak_bytes is not None},
+        "state_before": before, "state_after": after, "failed": failed, "checked": checked,
+        "replaced": {n: {"expected": b.status.get("expected", 0), "found": b.status.get("replaced", 0)}
+                     for n, b in built.items() if b.arm.kind == "artifact"},
+    }
+    for arm in built.values():
+        arm.close()
+    return answer
+
+
+def first_call(context: Context, params: dict[str, Any]) -> dict[str, Any]:
+    """Seconds from the start of the arm (`optimize` or `torch.compile`) to its first output. For a fresh process;
+    `cache` is a folder (relative to the scratch folder unless absolute), empty for a cold start."""
+    target, arm = current(context), Arm.from_json(params["arm"])
+    folder = os.path.join(context.scratch, params["cache"])
+    built = build(context, target, arm, folder)
+    seconds = built.compile_s
+    built.close()
+    return {"seconds": seconds}
