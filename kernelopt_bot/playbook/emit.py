@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,16 +40,36 @@ def runtime_parameters(source: KernelSource) -> tuple[str, ...]:
 
 
 def to_candidate_source(functions: Iterable[Function], helpers: Iterable[ast.FunctionDef] = ()) -> str:
-    """Source text of a candidate: imports from the allow-list, then `@triton.jit` functions and nothing else."""
+    """Source text of a candidate: imports from the allow-list, then `@triton.jit` functions and nothing else.
+
+    Function names are taken through `plain`; so are the names inside.
+    """
     texts = []
     for helper in helpers:
-        texts.append(f"@triton.jit\ndef {helper.name}({ast.unparse(helper.args)}):\n{_body(helper.body)}\n")
+        texts.append(_text(helper.name, [ast.unparse(a) for a in helper.args.args], helper.body))
     for function in functions:
         parameters = [*function.parameters, *(f"{c}: tl.constexpr" for c in function.constexprs)]
-        texts.append(f"@triton.jit\ndef {function.name}({', '.join(parameters)}):\n{_body(drop_dead(function.body))}\n")
-    code = "\n\n".join(texts)
+        texts.append(_text(function.name, parameters, drop_dead(function.body)))
+    code = "\n\n\n".join(texts)
     imports = "\n".join(["import triton", *(line for use, line in _IMPORTS if use in code)])
-    return f"{imports}\n\n\n{code}"
+    return f"{imports}\n\n\n{code}\n"
+
+
+def plain(name: str) -> str:
+    """A name that the contract takes: no leading underscore and no two in a row (`_tmp3` -> `acc_tmp3`)."""
+    parts = [p for p in name.split("_") if p]
+    return "_".join(["acc", *parts] if name.startswith("_") else parts)
+
+
+def _text(name: str, parameters: Iterable[str], body: Iterable[ast.stmt]) -> str:
+    tree = copy.deepcopy(list(body))
+    nodes = [n for s in tree for n in ast.walk(s) if isinstance(n, ast.Name)]
+    used = {n.id for n in nodes}
+    for node in nodes:
+        better = plain(node.id)
+        if better != node.id:
+            node.id = better if better not in used else f"{better}_kept"
+    return f"@triton.jit\ndef {plain(name)}({', '.join(parameters)}):\n{_body(tree)}"
 
 
 def _body(body: Iterable[ast.stmt]) -> str:
@@ -123,7 +144,7 @@ def identity(site: Site, blocks: Mapping[str, int], num_warps: int, num_stages: 
     function = Function(source.name, runtime_parameters(source), source.tunable,
                         source.body if body is None else body)
     launch = Launch(
-        function.name, grid(source, blocks), function.parameters,
+        plain(function.name), grid(source, blocks), function.parameters,
         {name: blocks[name] for name in source.tunable}, num_warps, num_stages,
     )
     return candidate(site, technique, [function], [launch], rationale)

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterator
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch
-from kernelopt_bot.playbook.emit import Function, candidate, grid, runtime_parameters, understood
+from kernelopt_bot.playbook.emit import Function, candidate, grid, plain, runtime_parameters, understood
 from kernelopt_bot.playbook.kernel_source import BLOCKS, KernelSource, NotUnderstood, name_of
 from kernelopt_bot.playbook.rewrite import drop_dead, expression, merge_equal, statements
 from kernelopt_bot.playbook.technique import Expectation, Site, width
@@ -54,7 +54,7 @@ class PersistentReduction:
             for rows in (1, max(1, 1024 // block)):
                 if not source.masked("x") and source.constants.get("xnumel", 1) % rows:
                     continue
-                launch = Launch(source.name, grid(source, {"XBLOCK": rows, "R0_BLOCK": block}), parameters,
+                launch = Launch(plain(source.name), grid(source, {"XBLOCK": rows, "R0_BLOCK": block}), parameters,
                                 {"XBLOCK": rows}, warps)
                 yield candidate(site, self.name, [function], [launch],
                                 f"row of {length} kept in registers, {warps} warps, {rows} rows a program")

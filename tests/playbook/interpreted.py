@@ -41,7 +41,7 @@ def _execute(source: str, folder: Path, name: str) -> dict[str, Any]:
 
 def _recorded(size_hints: Any, configs: Any, triton_meta: Any, heuristic_type: Any = None, filename: Any = None,
               inductor_meta: Any = None, **_: Any) -> Any:
-    return lambda fn: (fn, configs, triton_meta, inductor_meta)
+    return lambda fn: (fn, configs, _, inductor_meta)
 
 
 def _buffers(case: dict[str, Any], signature: dict[str, str], seed: int) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _pointer(value: Any) -> Any:
 
 def run_baseline(case: dict[str, Any], folder: Path, number: int, bound: dict[str, Any]) -> None:
     namespace = _execute(case["baseline"], folder, f"baseline_{number}")
-    fn, configs, triton_meta, inductor_meta = next(
+    fn, configs, _, inductor_meta = next(
         v for v in namespace.values() if isinstance(v, tuple) and len(v) == 4)
     config = dict(configs[0].kwargs)
     grid = heuristics.GridExpr.from_meta(inductor_meta, configs[0]).eval_slow({**bound, **config})

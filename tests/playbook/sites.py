@@ -31,8 +31,8 @@ def site(call: dict[str, Any], configs: tuple[BaselineConfig, ...] = (), roofs: 
             meta = TensorMeta(TORCH[type_], tuple(given["shape"]), tuple(given["stride"]), 0, 0, "cuda:0")
             arguments.append(Argument(name, given["buffer"], tensor=meta, buffer=given["buffer"]))
     written = tuple(dict.fromkeys(a.pointer for a in source.stores))
-    kernel = Kernel(call["name"], source.name, call["source"], "h" * 8, source.heuristic, dict(source.signature), written,
-                    dict(source.size_hints))
+    kernel = Kernel(call["name"], source.name, call["source"], "h" * 8, source.heuristic, dict(source.signature),
+                    written, dict(source.size_hints))
     step = Step(0, 3, "kernel", call["name"], "call", (1, 1), "r" * 8, tuple(arguments))
     graph = Graph(0, "", (), (), (step,), {call["name"]: kernel})
     return Site(graph, step, kernel, None, roofs, configs)

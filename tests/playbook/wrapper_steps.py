@@ -34,7 +34,8 @@ def kernel_calls(wrapper: str) -> list[dict[str, Any]]:
             shapes[value.args[0].id] = _shape(value.args[1:])
         elif function.endswith(".run") and function.removesuffix(".run") in sources:
             name = function.removesuffix(".run")
-            calls.append({"name": name, "source": sources[name], "arguments": [_argument(a, shapes) for a in value.args]})
+            arguments = [_argument(a, shapes) for a in value.args]
+            calls.append({"name": name, "source": sources[name], "arguments": arguments})
     return calls
 
 

@@ -1,0 +1,82 @@
+"""What a search may spend: wall time, device time, candidates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left, never negative."""
+
+    wall_s: float
+    device_s: float
+    candidates: int
+
+
+class Budget:
+    """Counts down from its limits. Not thread-safe: one search, one budget.
+
+    `wall_s` and `device_s` in seconds, `candidates` as a count; all at least 0 (ValueError otherwise). Wall time runs
+    by itself from construction on, by a monotonic clock; device time and candidates are charged. A resumed search
+    passes what the earlier one spent.
+    """
+
+    def __init__(
+        self, wall_s: float, device_s: float, candidates: int, *, clock: Callable[[], float] = time.monotonic,
+        spent_wall_s: float = 0.0, spent_device_s: float = 0.0, spent_candidates: int = 0,
+    ) -> None:
+        given = (wall_s, device_s, candidates, spent_wall_s, spent_device_s, spent_candidates)
+        if not all(v >= 0 for v in given):
+            raise ValueError("a budget's figures are at least 0")
+        self._limits = Left(float(wall_s), float(device_s), int(candidates))
+        self._clock, self._start = clock, clock() - spent_wall_s
+        self._device_s, self._candidates = float(spent_device_s), int(spent_candidates)
+
+    def left(self) -> Left:
+        return Left(
+            max(0.0, self._limits.wall_s - self._wall()),
+            max(0.0, self._limits.device_s - self._device_s),
+            max(0, self._limits.candidates - self._candidates),
+        )
+
+    def charge(self, *, device_s: float = 0.0, candidates: int = 0) -> None:
+        """Book what was spent, also beyond the limit: what happened has happened. Raises ValueError if negative."""
+        if not (device_s >= 0 and candidates >= 0):
+            raise ValueError("what was spent is at least 0")
+        self._device_s += device_s
+        self._candidates += candidates
+
+    @contextmanager
+    def device(self) -> Iterator[None]:
+        """Charges the wall time of the block as device time, also where it raises."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self.charge(device_s=max(0.0, self._clock() - start))
+
+    def spent(self) -> dict[str, float]:
+        """`wall_s`, `device_s`, `candidates` as `TargetResult.spent` wants them."""
+        return {"wall_s": self._wall(), "device_s": self._device_s, "candidates": float(self._candidates)}
+
+    def exhausted(self) -> str:
+        """Which limit is reached, in words; '' while there is something left of each."""
+        left = self.left()
+        if left.wall_s <= 0:
+            return f"the wall time of {self._limits.wall_s:g} s is spent"
+        if left.candidates <= 0:
+            return f"{self._limits.candidates} candidates were tried"
+        if left.device_s <= 0 and self._limits.device_s > 0:
+            return f"the device time of {self._limits.device_s:g} s is spent"
+        return ""
+
+    def share(self, parts: int) -> float:
+        """Wall seconds for one of `parts` equal remaining pieces of work."""
+        return self.left().wall_s / max(1, parts)
+
+    def _wall(self) -> float:
+        return max(0.0, self._clock() - self._start)
