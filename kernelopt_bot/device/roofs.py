@@ -1,4 +1,4 @@
-"""Measured ceilings of a device, cached per GPU; specification peaks; assumed ceilings where nothing can be measured."""
+"""Measured ceilings of a device, cached per GPU; specification peaks; assumed ceilings where nothing is measured."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def assumed(name: str, *, cores: int = 1) -> Roofs:
 
 
 def pretended() -> Roofs:
-    """The pretended GPU's: an H200 by specification (data sheet: 4.8 TB/s, 67 TFLOPS float32, 989 TFLOPS half types)."""
+    """The pretended GPU's: an H200 by its data sheet (4.8 TB/s, 67 TFLOPS float32, 989 TFLOPS half types)."""
     return Roofs(device="NVIDIA H200", uuid="", copy_bytes_per_s=4.8e12, l2_bytes=50 * 1024**2, multiprocessors=132,
                  matrix_flops_per_s={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
                  source="specification", peak_bytes_per_s=4.8e12)

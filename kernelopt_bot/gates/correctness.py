@@ -82,7 +82,7 @@ def _step(answer: Mapping[str, Any], families: Sequence[str]) -> Verdict:
     status, reason = _families(need(answer, "families", list), families)
     evidence = {key: answer.get(key) for key in (
         "families", "inputs_untouched", "guards_intact", "covered", "deterministic", "float64", "peak_bytes",
-        "skipped")}
+        "not_run")}
     for key, words in (
         ("guards_intact", "it wrote outside a buffer"),
         ("inputs_untouched", "it changed a buffer that it may only read"),

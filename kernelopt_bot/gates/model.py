@@ -23,7 +23,7 @@ def check(
         answer = worker.call("check_model", {
             "artifact": artifact, "options": dict(options), "secret": secret, "seeds": seeds, "inits": inits,
             "precision": dict(precision)}, timeout=timeout_s)
-        return decide(answer, kernels=kernels, draws_asked=max(seeds, inits))
+        return decide(answer, kernels=kernels, draws_asked=seeds * inits)
 
     return judged("model", judge)
 
@@ -39,7 +39,9 @@ def decide(answer: Mapping[str, Any], *, kernels: bool, draws_asked: int = 1) ->
     evidence = {
         "draws": draws, "replaced": dict(replaced), "float64": float64,
         "largest_error_ratio": max(ratios, default=None),
-        "aliasing_equal": answer.get("aliasing_equal"), "metadata_equal": answer.get("metadata_equal")}
+        "aliasing_equal": answer.get("aliasing_equal"), "metadata_equal": answer.get("metadata_equal"),
+        "differences": answer.get("differences") or []}
+    what = "; ".join(map(str, evidence["differences"]))
 
     def fail(reason: str) -> Verdict:
         return Verdict("model", Status.FAIL, reason, evidence)
@@ -50,9 +52,9 @@ def decide(answer: Mapping[str, Any], *, kernels: bool, draws_asked: int = 1) ->
     if expected != found or (kernels and not expected):
         return fail(f"{found:.0f} of {expected:.0f} runs were replaced")
     if not need(answer, "metadata_equal", bool):
-        return fail("dtype, shape or stride of an output differs from default torch.compile's")
+        return fail(f"dtype, shape or stride of an output differs from default torch.compile's: {what}")
     if not need(answer, "aliasing_equal", bool):
-        return fail("outputs alias each other or the inputs otherwise than under default torch.compile")
+        return fail(f"outputs alias each other or the inputs otherwise than under default torch.compile: {what}")
     exact = float64 != "used"
     for draw, output in outputs:
         if not need(output, "bit_equal" if exact else "passed", bool):

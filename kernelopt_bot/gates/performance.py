@@ -65,6 +65,8 @@ class Measured:
     noise: Noise | None = None
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
     compile_s: Mapping[str, float] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Arm -> why it could not be run: baselines that do not apply."""
 
 
 def decide(
@@ -175,48 +177,55 @@ def measure(
     if not has_gpu:
         settings = replace(settings, cache="warm")
     rng = np.random.default_rng(seed)
-    session = _Session(worker, candidate, baselines, settings, secret)
+    session = _Session(worker, candidate, secret)
     measured = Measured(_no("nothing was timed"))
 
     def judge() -> Verdict:
         nonlocal measured
         for seconds in statistics.rounds(settings.budget_s):
-            session.collect(settings.metric, settings.cache, seconds, control=True)
+            session.collect(settings.metric, settings.cache, seconds, baselines, control=True)
+            if (objection := session.objection(decisive)) is not None:
+                return objection
             measured = _decide(session, settings, rng, floor_s, decisive)
             if _settled(session, settings, rng, decisive):
                 break
         states = [(m, c) for m in ("latency", "throughput") for c in (("cold", "warm") if has_gpu else ("warm",))]
         for metric, cache in states if others else ():
             if (metric, cache) != (settings.metric, settings.cache) and measured.verdict.lets_on:
-                session.collect(metric, cache, settings.budget_s / 2, control=False)
+                judges = [b for b in baselines if b["name"] in decisive]
+                session.collect(metric, cache, settings.budget_s / 2, judges, control=False)
+                if (objection := session.objection(decisive)) is not None:
+                    return objection
                 measured = _decide(session, settings, rng, floor_s, decisive)
         return measured.verdict
 
     verdict = judged("performance", judge)
     evidence = {**verdict.evidence, "states": session.states}
-    return replace(measured, verdict=replace(verdict, evidence=evidence), compile_s=session.compile_s)
+    return replace(measured, verdict=replace(verdict, evidence=evidence), compile_s=session.compile_s,
+                   failed=session.failed)
 
 
 class _Session:
     """Samples of all rounds, pooled by pair, metric and cache state."""
 
-    def __init__(
-        self, worker: Caller, candidate: Arm, baselines: Sequence[Arm], settings: Settings, secret: str
-    ) -> None:
-        self.worker, self.candidate, self.baselines = worker, candidate, baselines
-        self.settings, self.secret = settings, secret
+    def __init__(self, worker: Caller, candidate: Arm, secret: str) -> None:
+        self.worker, self.candidate, self.secret = worker, candidate, secret
         self.samples: dict[tuple[str, str, str, str], Sample] = {}
         self.peak_bytes: dict[str, int] = {}
         self.compile_s: dict[str, float] = {}
         self.states: list[Any] = []
+        self.failed: dict[str, str] = {}
+        self.wrong: dict[str, str] = {}
 
-    def collect(self, metric: str, cache: str, seconds: float, *, control: bool) -> None:
+    def collect(
+        self, metric: str, cache: str, seconds: float, baselines: Sequence[Arm], *, control: bool
+    ) -> None:
         """One call of `time_model`. Raises WorkerError, Malformed."""
-        arms = [*self.baselines, self.candidate]
+        arms = [*baselines, self.candidate]
         name = str(self.candidate["name"])
-        pairs = [[str(b["name"]), name] for b in self.baselines]
+        pairs = [[str(b["name"]), name] for b in baselines]
         if control:
-            first = next((b for b in self.baselines if b["name"] == "default"), self.baselines[0])
+            first = next((b for b in baselines if b["name"] == "default"), baselines[0])
             arms.append({**first, "name": CONTROL})
             pairs.append([str(first["name"]), CONTROL])
         answer = self.worker.call("time_model", {
@@ -231,6 +240,25 @@ class _Session:
         for arm, spent in (answer.get("compile_s") or {}).items():
             self.compile_s.setdefault(str(arm), number({"n": spent}, "n"))
         self.states += [answer.get("state_before"), answer.get("state_after")]
+        self.failed |= {str(arm): str(why) for arm, why in (answer.get("failed") or {}).items()}
+        for arm, result in need(answer, "checked", Mapping).items():
+            if not need(result, "passed", bool):
+                self.wrong[str(arm)] = str(result.get("reason"))
+        for arm, count in (answer.get("replaced") or {}).items():
+            if number(count, "expected") != number(count, "found"):
+                self.wrong[str(arm)] = f"{count.get('found')} of {count.get('expected')} runs were replaced"
+
+    def objection(self, decisive: Collection[str]) -> Verdict | None:
+        """What no timing can make good: an arm that does not compile, or does not compute."""
+        name = str(self.candidate["name"])
+        if name in self.failed:
+            return Verdict("performance", Status.FAIL, f"the candidate does not run: {self.failed[name]}")
+        if name in self.wrong:
+            return Verdict("performance", Status.FAIL, f"the candidate does not compute: {self.wrong[name]}")
+        for baseline in [*sorted(decisive), CONTROL]:
+            if baseline in self.failed:
+                return _no(f"the baseline {baseline} does not run: {self.failed[baseline]}")
+        return None
 
     def add(self, sample: Sample) -> None:
         key = (sample.baseline, sample.candidate, sample.metric, sample.cache)

@@ -55,13 +55,14 @@ def check_kernel(
         for kernel in kernels:
             answer = worker.call("compile_baseline", {"source": kernel.source, "target": {"arch": arch}},
                                  timeout=timeout_s)
-            before.extend(need(config, "facts", Mapping) for config in need(answer, "configs", list))
+            # A configuration that the compiler itself refuses has `error` instead of facts.
+            before.extend(need(c, "facts", Mapping) for c in need(answer, "configs", list) if not c.get("error"))
         return Verdict("static", Status.PASS)
 
     def compile_candidate() -> Verdict:
         answer = worker.call("compile_candidate", {
             "source": candidate.source, "plan": candidate.plan.to_json(), "integers": dict(integers),
-            "target": {"arch": arch}}, timeout=timeout_s)
+            "target": {"arch": arch}, "baseline": kernels[0].source}, timeout=timeout_s)
         return _facts(candidate, kernels, before, need(answer, "launches", list), arch)
 
     verdict = judged("static", compile_baselines, blame=False)

@@ -129,7 +129,7 @@ def noise_floor(control: Estimate) -> float:
     return max(control.high, 1 / control.low)
 
 
-def settled(measured: Estimate, threshold: float, *, precision: float = 0.003) -> bool:
+def settled(measured: Estimate, threshold: float, *, precision: float = 0.005) -> bool:
     """Whether more samples are not worth their time.
 
     True when the half width is below `precision` (a width says nothing about which way the answer goes, so stopping
@@ -140,7 +140,7 @@ def settled(measured: Estimate, threshold: float, *, precision: float = 0.003) -
     return measured.half_width < precision or distance > 4 * measured.half_width
 
 
-def rounds(budget_s: float, *, count: int = 3) -> tuple[float, ...]:
+def rounds(budget_s: float, *, count: int = 2) -> tuple[float, ...]:
     """Seconds of each measuring round, each twice the one before, together the budget."""
     unit = budget_s / (2**count - 1)
     return tuple(unit * 2**i for i in range(count))
