@@ -6,40 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from kernelopt_bot.compiler._runtime import evaluate
-from kernelopt_bot.contract.candidate import Launch, Plan
+from kernelopt_bot.compiler._runtime import KernelSource, PlanError, RenderedLaunch, read_kernel, render
+from kernelopt_bot.contract.candidate import Plan
 from kernelopt_bot.sandbox.worker import facts
-from kernelopt_bot.sandbox.worker.kernels import (
-    interpreting,
-    load_baseline,
-    load_candidate,
-    pretended_driver,
-    run_time_parameters,
-)
+from kernelopt_bot.sandbox.worker.kernels import BaselineKernel, load_baseline, pretended_driver
+from kernelopt_bot.sandbox.worker.lane import ASSUMED_MULTIPROCESSORS, interpreting
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 
-TRITON_TYPE = {
-    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
-    "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "i1", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5",
-    "uint16": "u16", "uint32": "u32", "uint64": "u64",
-}
-"""torch's dtype name -> Triton's spelling in signatures."""
-DIVISIBLE = [["tt.divisibility", 16]]
 WORDS_LIMIT = 4000
-
-
-def _compile(function: Any, signature: Mapping[str, str], constants: Mapping[str, Any], attributes: Any,
-             options: Mapping[str, Any], arch: int) -> dict[str, Any]:
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    source = ASTSource(function, dict(signature), dict(constants), attributes)
-    try:
-        binary = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=dict(options))
-    except Exception as e:
-        raise WorkerFault("compile_failed", words(e)) from e
-    return facts.of_cubin(binary.asm["cubin"], binary.metadata)
 
 
 def words(error: BaseException) -> str:
@@ -56,6 +30,29 @@ def _need_compiler() -> None:
         raise WorkerFault("bad_request", "this worker interprets kernels: compile in a worker without interpret")
 
 
+def _compile(kernel: BaselineKernel, config: Any, arch: int) -> dict[str, Any]:
+    """Facts of a kernel under one configuration, compiled as Inductor would. Raises WorkerFault compile_failed."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    meta = kernel.triton_meta
+    constants = {**meta.get("constants", {}), **kernel.constants(config)}
+    options = {
+        "num_warps": config.num_warps, "num_stages": config.num_stages, "sanitize_overflow": False,
+        "debug": bool(kernel.inductor_meta.get("assert_indirect_indexing", True)),
+        "enable_fp_fusion": bool(meta.get("enable_fp_fusion", True)),
+        "launch_cooperative_grid": bool(meta.get("launch_cooperative_grid", False)),
+    }
+    source = ASTSource(kernel.function, dict(meta["signature"]), constants, meta["configs"][0])
+    try:
+        with pretended_driver(arch):
+            binary = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    except Exception as e:
+        raise WorkerFault("compile_failed", words(e)) from e
+    return facts.of_cubin(binary.asm["cubin"], binary.metadata)
+
+
 def compile_baseline(source: str, arch: int, folder: str) -> dict[str, Any]:
     """Method `compile_baseline`: every configuration that Inductor's heuristics offer, with its Facts.
 
@@ -64,74 +61,62 @@ def compile_baseline(source: str, arch: int, folder: str) -> dict[str, Any]:
     """
     _need_compiler()
     kernel = load_baseline(source, os.path.join(folder, "kernels"), arch)
-    meta = kernel.triton_meta
     configs: list[dict[str, Any]] = []
     failure: WorkerFault | None = None
     for config in kernel.configs:
-        constants = {**meta.get("constants", {}), **kernel.constants(config)}
-        options = {"num_warps": config.num_warps, "num_stages": config.num_stages, "sanitize_overflow": False,
-                   "debug": bool(kernel.inductor_meta.get("assert_indirect_indexing", True)),
-                   "enable_fp_fusion": bool(meta.get("enable_fp_fusion", True)),
-                   "launch_cooperative_grid": bool(meta.get("launch_cooperative_grid", False))}
         entry: dict[str, Any] = {"constexprs": kernel.constants(config), "num_warps": config.num_warps,
                                  "num_stages": config.num_stages}
         try:
-            with pretended_driver(arch):
-                entry["facts"] = _compile(kernel.function, meta["signature"], constants, meta["configs"][0], options, arch)
+            entry["facts"] = _compile(kernel, config, arch)
         except WorkerFault as e:
             failure = e
             entry["error"] = e.message
         configs.append(entry)
     if failure is not None and not any("facts" in c for c in configs):
         raise failure
-    return {"configs": configs, "grid_type": kernel.inductor_meta.get("grid_type", ""), "parameters": list(kernel.parameters)}
+    grid_type = kernel.inductor_meta.get("grid_type", "")
+    return {"configs": configs, "grid_type": grid_type, "parameters": list(kernel.parameters)}
 
 
-def argument_type(expression: str, plan: Plan, integers: Mapping[str, int]) -> tuple[str, bool]:
-    """(Triton type, multiple of 16) of one launch argument: a parameter, a scratch buffer or an integer expression."""
-    for parameter in plan.parameters:
-        if parameter.name == expression:
-            if parameter.type.startswith("*") or parameter.name not in integers:
-                return parameter.type, parameter.divisible
-            return parameter.type, integers[parameter.name] % 16 == 0
-    for scratch in plan.scratch:
-        if scratch.name == expression:
-            return "*" + TRITON_TYPE[scratch.dtype], True
-    value = evaluate(expression, integers)
-    return ("i32" if -(2**31) <= value < 2**31 else "i64"), value % 16 == 0
+def rendered(source: str, plan: Plan, kernel: KernelSource, integers: Mapping[str, Any]) -> tuple[RenderedLaunch, ...]:
+    """A candidate's launches exactly as the artifact will hold them. Raises WorkerFault compile_failed.
+
+    What the plan claims about alignment counts only where the compiler's own kernel relies on it too.
+    """
+    data = plan.to_json()
+    for parameter in data["parameters"]:
+        known = kernel.signature.get(parameter["name"])
+        if known is not None:
+            parameter["divisible"] = bool(parameter["divisible"]) and parameter["name"] in kernel.divisible
+            if parameter["type"] != known and not (known == "constexpr" and parameter["type"] in ("i32", "i64")):
+                what = f"{parameter['name']} is {known}, the plan says {parameter['type']}"
+                raise WorkerFault("compile_failed", what)
+    numbers = {n: v for n, v in integers.items() if isinstance(v, int) and not isinstance(v, bool)}
+    try:
+        return render(source, data, kernel, numbers)
+    except PlanError as e:
+        raise WorkerFault("compile_failed", f"the plan cannot be rendered: {e}") from e
 
 
-def compile_launch(launch: Launch, plan: Plan, functions: Mapping[str, Any], integers: Mapping[str, int],
-                   arch: int) -> dict[str, Any]:
-    """Facts of one launch. Raises WorkerFault compile_failed."""
-    function = functions.get(launch.function)
-    if function is None:
-        raise WorkerFault("compile_failed", f"the source defines no jitted function {launch.function!r}")
-    names = run_time_parameters(function)
-    if len(names) != len(launch.arguments):
-        raise WorkerFault("compile_failed", f"{launch.function} takes {names}, the plan passes {launch.arguments}")
-    signature: dict[str, str] = {}
-    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
-    types = {n: argument_type(a, plan, integers) for n, a in zip(names, launch.arguments, strict=True)}
-    for position, name in enumerate(function.arg_names):
-        if name in types:
-            signature[name], divisible = types[name]
-            if divisible:
-                attributes[(position,)] = DIVISIBLE
-        elif name in launch.constexprs:
-            signature[name] = "constexpr"
-        else:
-            raise WorkerFault("compile_failed", f"{launch.function} needs a value for constexpr {name!r}")
-    options: dict[str, Any] = {"num_warps": launch.num_warps, "num_stages": launch.num_stages, "num_ctas": launch.num_ctas,
-                               "sanitize_overflow": False}
-    if launch.maxnreg is not None:
-        options["maxnreg"] = launch.maxnreg
-    with pretended_driver(arch):
-        return _compile(function, signature, launch.constexprs, attributes, options, arch)
+def any_kernel(arch: int) -> KernelSource:
+    """Stands in for a baseline that is not at hand: device properties of `arch` and nothing else known."""
+    device = (f"DeviceProperties(type='cuda', index=0, multi_processor_count={ASSUMED_MULTIPROCESSORS}, cc={arch}, "
+              f"major={arch // 10}, warp_size=32)")
+    return KernelSource(name="", language="triton", text="", lines=(0, 0), hash="", meta={"device": device},
+                        multiprocessors=ASSUMED_MULTIPROCESSORS, capability=arch)
 
 
-def compile_candidate(source: str, plan: Plan, integers: Mapping[str, int], arch: int, folder: str) -> dict[str, Any]:
-    """Method `compile_candidate`: Facts of each launch. Raises WorkerFault compile_failed."""
+def compile_candidate(
+    source: str, plan: Plan, integers: Mapping[str, int], arch: int, folder: str, baseline: str = ""
+) -> dict[str, Any]:
+    """Method `compile_candidate`: Facts of each launch. Raises WorkerFault compile_failed.
+
+    With the source of the `baseline` kernel, its floating-point options and alignment bind the candidate.
+    """
     _need_compiler()
-    functions = load_candidate(source, os.path.join(folder, "kernels"))
-    return {"launches": [compile_launch(launch, plan, functions, integers, arch) for launch in plan.launches]}
+    kernel = read_kernel(baseline) if baseline else any_kernel(arch)
+    launches = []
+    for launch in rendered(source, plan, kernel, integers):
+        loaded = load_baseline(launch.source, os.path.join(folder, "kernels"), arch)
+        launches.append(_compile(loaded, loaded.configs[0], arch))
+    return {"launches": launches}

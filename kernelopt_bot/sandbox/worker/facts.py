@@ -11,10 +11,12 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-KINDS = ("HGMMA", "QGMMA", "IGMMA", "HMMA", "QMMA", "IMMA", "DMMA", "MUFU", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "LDL",
-         "STL", "LDG", "STG", "LDS", "STS", "LDGSTS", "UTMALDG", "UTMASTG", "LDSM", "SHFL", "BAR", "FFMA", "DFMA",
-         "F2F", "CALL")
-"""SASS mnemonics worth counting: matrix units, the special-function unit, atomics, local (spilled) and global memory."""
+KINDS = (
+    "HGMMA", "QGMMA", "IGMMA", "HMMA", "QMMA", "IMMA", "DMMA", "MUFU", "ATOM", "ATOMG", "ATOMS", "RED", "REDG",
+    "LDL", "STL", "LDG", "STG", "LDS", "STS", "LDGSTS", "UTMALDG", "UTMASTG", "LDSM", "SHFL", "BAR", "FFMA", "DFMA",
+    "F2F", "CALL",
+)
+"""SASS mnemonics worth counting: matrix units, special functions, atomics, local (spilled) and global memory."""
 TIMEOUT_S = 60
 
 
@@ -65,11 +67,11 @@ def of_cubin(cubin: bytes, metadata: Any) -> dict[str, Any]:
     """`Facts` of docs/architecture.md.
 
     `spills` is in 32-bit words a thread, like Triton's `n_spills`; registers and spills are None where the tools are
-    missing. `shared` is Triton's own figure in bytes, static and dynamic. `TF32` and `BF16` in `instructions` count the
-    matrix instructions of those input types once more.
+    missing. `shared` is Triton's own figure in bytes, static and dynamic. `TF32` and `BF16` in `instructions` count
+    the matrix instructions of those input types once more.
     """
-    facts: dict[str, Any] = {"registers": None, "spills": None, "shared": int(metadata.shared), "cubin_bytes": len(cubin),
-                             "instructions": {}}
+    facts: dict[str, Any] = {"registers": None, "spills": None, "shared": int(metadata.shared),
+                             "cubin_bytes": len(cubin), "instructions": {}}
     cuobjdump, nvdisasm = _tool("cuobjdump"), _tool("nvdisasm")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)

@@ -6,7 +6,7 @@
 | `normal` | N(0, 1) |
 | `constant` | one N(0, 1) value everywhere |
 | `zero` | 0 |
-| `cancelling` | N(0, 1) plus pairs +big, -big at random places of each row: sums lose what a weak accumulator cannot hold |
+| `cancelling` | N(0, 1) plus pairs +big, -big at random places of each row: weak accumulators lose the rest |
 | `large` | N(0, 1) times 2**10 (half types 2**6): exponentials overflow unless the maximum is subtracted |
 | `extreme` | N(0, 1) with about one element in 512 replaced by 0, -0, subnormal, smallest normal, largest, inf or nan |
 
@@ -25,7 +25,7 @@ from torch import Tensor
 
 FAMILIES = ("captured", "normal", "constant", "zero", "cancelling", "large", "extreme")
 CANCELLING_SCALE = 16.0
-"""Magnitude of the cancelling pairs relative to what remains. At 64 an honest sequential sum of 256 no longer passes."""
+"""Magnitude of the cancelling pairs. At 64 an honest sequential sum of 256 no longer passes."""
 EXTREME_SHARE = 1 / 512
 
 
@@ -36,8 +36,8 @@ def empty_like(like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return storage.as_strided(like.shape, like.stride())
 
 
-def _writable(tensor: Tensor) -> Tensor:
-    """A view without the dimensions of stride 0, whose elements are one and the same."""
+def writable(tensor: Tensor) -> Tensor:
+    """A view that copies can go into: without the dimensions of stride 0, whose elements are one and the same."""
     for d in range(tensor.dim()):
         if tensor.stride(d) == 0 and tensor.shape[d] > 1:
             tensor = tensor.narrow(d, 0, 1)
@@ -71,7 +71,8 @@ def _cancelling(shape: torch.Size, generator: torch.Generator) -> Tensor:
 def _extreme(shape: torch.Size, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     finfo = torch.finfo(dtype)
     specials = torch.tensor(
-        [0.0, -0.0, finfo.smallest_normal / 2, finfo.smallest_normal, finfo.max, finfo.min, math.inf, -math.inf, math.nan],
+        [0.0, -0.0, finfo.smallest_normal / 2, finfo.smallest_normal, finfo.max, finfo.min,
+         math.inf, -math.inf, math.nan],
         dtype=torch.float64, device=generator.device,
     )
     values = _normal(shape, generator).double().view(-1)
@@ -124,7 +125,8 @@ def make(family: str, like: Tensor, stats: Mapping[str, Any] | None, generator: 
     """A new tensor of `like`'s dtype, shape, strides and device with the values of `family`.
 
     `stats` is {min, max, mean, std, finite} as recorded, or None: integers then take the range of `like` itself.
-    `captured` copies `like`; for a `like` on the meta device it draws from `stats`, on the generator's device.
+    `captured` copies `like`. A `like` on the meta device has no values: `captured` then draws from `stats`, and the
+    result is on the generator's device.
     Complex tensors get independent parts. Raises ValueError for an unknown family.
     """
     if family not in FAMILIES:
@@ -132,15 +134,11 @@ def make(family: str, like: Tensor, stats: Mapping[str, Any] | None, generator: 
     unknown = like.device.type == "meta"
     target = empty_like(like if not unknown else torch.empty_strided(
         like.shape, like.stride(), dtype=like.dtype, device=generator.device))
-    into = _writable(target)
+    into = writable(target)
     if like.numel() == 0:
         return target
     if family == "captured" and not unknown:
-        source = like
-        for d in range(like.dim()):
-            if like.stride(d) == 0 and like.shape[d] > 1:
-                source = source.narrow(d, 0, 1)
-        into.copy_(source)
+        into.copy_(writable(like))
     elif like.is_complex():
         parts = torch.stack([_floats("normal" if family == "captured" else family, into.shape,
                                      torch.view_as_real(into).dtype, generator) for _ in range(2)], -1)

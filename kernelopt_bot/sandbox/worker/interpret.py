@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kernelopt_bot.sandbox.worker import shim
+from torch import Tensor
+
 from kernelopt_bot.sandbox.worker.kernels import BaselineKernel, load_baseline
+from kernelopt_bot.sandbox.worker.lane import need_lane
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+
+
+def _repair() -> None:
+    """The repairs need numpy, which only this lane may import."""
+    need_lane("interpret")
+    importlib.import_module("kernelopt_bot.sandbox.worker.shim").install()
 
 
 @contextmanager
@@ -22,23 +31,50 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+class DeadlinePassed(BaseException):
+    """The interpreter lane's time is used up. Not an Exception: the interpreter wraps those."""
+
+
+@contextmanager
+def deadline(at: float | None) -> Iterator[None]:
+    """Launches inside raise DeadlinePassed at the first program that starts after `at` (seconds of time.monotonic)."""
+    _repair()
+    builder = importlib.import_module("triton.runtime.interpreter").interpreter_builder
+    original = builder.set_grid_idx
+
+    def set_grid_idx(x: int, y: int, z: int) -> None:
+        if at is not None and time.monotonic() > at:
+            raise DeadlinePassed
+        original(x, y, z)
+
+    builder.set_grid_idx = set_grid_idx
+    try:
+        yield
+    finally:
+        del builder.set_grid_idx
+
+
 def launch(function: Any, grid: Sequence[int], arguments: Mapping[str, Any]) -> None:
     """Run `function[grid](**arguments)` in this thread, programs in order; tensors are changed in place.
 
-    Raises WorkerFault runtime_failed with the interpreter's words. A store far outside of a tensor kills the process.
+    Raises WorkerFault runtime_failed with the interpreter's words, or unsupported for what it cannot run.
     """
-    shim.install()
+    _repair()
     x, y, z = [*(int(n) for n in grid), 1, 1][:3]
     if min(x, y, z) < 1:
         return
     try:
-        with _quiet():
+        tensors = [a for a in arguments.values() if isinstance(a, Tensor)]
+        with _quiet(), importlib.import_module("kernelopt_bot.sandbox.worker.memcheck").only(tensors):
             function[(x, y, z)](**arguments)
     except WorkerFault:
         raise
     except Exception as e:
-        cause = e.__cause__ or e
-        raise WorkerFault("runtime_failed", f"{type(cause).__name__}: {str(cause)[:2000]}") from e
+        cause: BaseException = e
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        kind = "unsupported" if isinstance(cause, NotImplementedError) else "runtime_failed"
+        raise WorkerFault(kind, f"{type(cause).__name__}: {str(cause)[:2000]}") from e
 
 
 def run_baseline(kernel: BaselineKernel, arguments: Sequence[Any], config: Any = None) -> None:
@@ -55,7 +91,6 @@ class InterpretedKernel:
     """Has the `.run` of Inductor's autotuner."""
 
     def __init__(self, source: str, folder: str) -> None:
-        shim.install()
         self.kernel = load_baseline(source, folder)
 
     def run(self, *arguments: Any, stream: Any = None, grid: Any = None, **ignored: Any) -> None:

@@ -20,12 +20,8 @@ from unittest import mock
 
 import torch
 
+from kernelopt_bot.sandbox.worker.lane import interpreting
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
-
-
-def interpreting() -> bool:
-    """Whether this process runs Triton kernels by the interpreter."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class BaselineKernel:
 
         integers = {k: v for k, v in bound.items() if isinstance(v, int)}
         meta = {**integers, **config.kwargs}
-        grid = triton_heuristics.GridExpr.from_meta(dict(self.inductor_meta), config).eval_slow(meta)  # type: ignore[no-untyped-call]
+        grid = triton_heuristics.GridExpr.from_meta(dict(self.inductor_meta), config).eval_slow(meta)
         x, y, z = (int(n) for n in grid)
         return x, y, z
 
@@ -94,6 +90,9 @@ def write_source(source: str, folder: str, stem: str) -> str:
 
 def execute(source: str, folder: str, stem: str) -> dict[str, Any]:
     """Run a kernel source's module level. Raises WorkerFault compile_failed with Python's own words."""
+    if interpreting():
+        # the source binds libdevice when it is imported, so the repairs come first; they need numpy
+        importlib.import_module("kernelopt_bot.sandbox.worker.shim").install()
     path = write_source(source, folder, stem)
     names: dict[str, Any] = {"__name__": stem, "__file__": path}
     try:
@@ -172,13 +171,6 @@ def load_baseline(source: str, folder: str, arch: int = 90) -> BaselineKernel:
     )
 
 
-def load_candidate(source: str, folder: str) -> dict[str, Any]:
-    """A candidate's own jitted functions by name. Raises WorkerFault compile_failed."""
-    names = execute(source, folder, "candidate")
-    own = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    return {name: names[name] for name in own if hasattr(names.get(name), "arg_names")}
-
-
 def pointer_use(source: str, function: str) -> tuple[frozenset[str], frozenset[str]]:
     """Parameters that a kernel's source (loads from, stores to), by its text.
 
@@ -196,7 +188,8 @@ def pointer_use(source: str, function: str) -> tuple[frozenset[str], frozenset[s
             if attribute == "store":
                 only_stored += [n for n in ast.walk(call.args[0]) if isinstance(n, ast.Name)]
     skip = {id(n) for n in only_stored}
-    loaded = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in skip}
+    read = (n for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    loaded = {n.id for n in read if id(n) not in skip}
     return frozenset(loaded & parameters), frozenset(stored)
 
 

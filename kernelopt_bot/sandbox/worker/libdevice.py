@@ -15,9 +15,10 @@ from torch import Tensor
 PREFIX = "__nv_"
 
 _SAME_NAME = (
-    "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
-    "lgamma floor ceil trunc fmod atan2 hypot copysign nextafter pow"
-).split()
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos",
+    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "floor", "ceil", "trunc",
+    "fmod", "atan2", "hypot", "copysign", "nextafter", "pow",
+)
 
 TABLE: dict[str, Callable[..., Tensor]] = {name: getattr(torch, name) for name in _SAME_NAME}
 TABLE.update(
@@ -38,7 +39,8 @@ TABLE.update(
     fma=lambda x, y, z: torch.addcmul(z.double(), x.double(), y.double()).to(x.dtype),
     fdim=lambda x, y: torch.clamp(x - y, min=0),
     remainder=lambda x, y: x - torch.round(x / y) * y,
-    ldexp=lambda x, n: torch.ldexp(x.double(), n).to(x.dtype), scalbn=lambda x, n: torch.ldexp(x.double(), n).to(x.dtype),
+    ldexp=lambda x, n: torch.ldexp(x.double(), n).to(x.dtype),
+    scalbn=lambda x, n: torch.ldexp(x.double(), n).to(x.dtype),
     ilogb=lambda x: torch.frexp(x)[1] - 1, logb=lambda x: (torch.frexp(x)[1] - 1).to(x.dtype),
     isnan=torch.isnan, isinf=torch.isinf, finite=torch.isfinite, isfinite=torch.isfinite, signbit=torch.signbit,
     add_rn=torch.add, sub_rn=torch.sub, mul_rn=torch.mul, div_rn=torch.div, rcp_rn=torch.reciprocal,
@@ -67,8 +69,8 @@ def lookup(symbol: str) -> Callable[..., Tensor]:
     """The function behind a libdevice symbol. Raises NotImplementedError, naming it, where there is none."""
     name = symbol.removeprefix(PREFIX)
     rounded = name[1:] if name.endswith("_rn") and name[:1] in "fd" else name
-    spellings = (_ALIASES.get(name, name), name.removesuffix("f"), name.replace("f_r", "_r"), name.removesuffix("ll"), rounded)
-    for candidate in spellings:
+    spellings = (name.removesuffix("f"), name.replace("f_r", "_r"), name.removesuffix("ll"), rounded)
+    for candidate in (_ALIASES.get(name, name), *spellings):
         if candidate in TABLE:
             return TABLE[candidate]
     raise NotImplementedError(f"libdevice function {symbol} is not available in the interpreter lane")

@@ -6,9 +6,10 @@ With a float64 reference f, a candidate c and the baseline b, over the elements 
     max|c - f|  <= m * max|b - f|  + k * eps(dtype) * max|f|
 
 `m` holds for float32 and wider; half types and outputs of fewer than 1000 elements get at least `SMALL_M`, since
-their baseline error is a small or coarse sample (pytorch's own benchmark harness: 2, and 3 for half and for fewer than 1000
-elements). The k-term exists because a perfectly honest other order of summation can beat 2x: a sequential sum of 256
-float32 does so in 497 of 500 seeds. Errors below the smallest normal number are flush-to-zero, not errors.
+their baseline error is a small or coarse sample (pytorch's own benchmark harness takes 2, and 3 for half and for
+fewer than 1000 elements). The k-term exists because a perfectly honest other order of summation can beat 2x: a
+sequential sum of 256 float32 does so in 497 of 500 seeds. Errors below the smallest normal number are
+flush-to-zero, not errors.
 
 Without a reference the baseline stands in for f with RMSE(b, f) = 0; callers that demand more read `bit_equal`.
 Integers and booleans must be equal. Non-finite results must be of the baseline's class (nan, +inf, -inf) wherever
@@ -65,7 +66,8 @@ def _flat(tensor: Tensor, like: Tensor) -> Tensor:
     """One dimension, in the memory order of `like`, so that dense permuted layouts need no copy."""
     if tensor.is_complex():
         return _flat(torch.view_as_real(tensor), torch.view_as_real(like))
-    order = sorted(range(like.dim()), key=lambda d: -like.stride(d))
+    strides = list(like.stride())
+    order = sorted(range(like.dim()), key=lambda d: -strides[d])
     return tensor.permute(order).reshape(-1)
 
 
@@ -135,7 +137,8 @@ def compare(
     All numbers are finite floats; `ratio` is RMSE(candidate)/RMSE(baseline), None where the baseline's is zero.
     Never raises on bad values: a difference in shape or dtype is a failed result.
     """
-    result: dict[str, Any] = {"name": name, "dtype": str(baseline.dtype).removeprefix("torch."), "numel": baseline.numel()}
+    dtype_name = str(baseline.dtype).removeprefix("torch.")
+    result: dict[str, Any] = {"name": name, "dtype": dtype_name, "numel": baseline.numel()}
     if candidate.shape != baseline.shape or candidate.dtype != baseline.dtype:
         reason = (f"expected {baseline.dtype} {tuple(baseline.shape)}, got {candidate.dtype} {tuple(candidate.shape)}")
         return {**result, **_numbers(_Sums(allclose=False, bit_equal=False)), "passed": False, "reason": reason}
@@ -178,13 +181,13 @@ def _judge(sums: _Sums, dtype: torch.dtype, numel: int, m: float, k: float) -> t
     if sums.class_mismatches:
         return False, f"{sums.class_mismatches} elements are of another non-finite class than the baseline's"
     floor, eps = float(finfo.smallest_normal), float(finfo.eps)
-    for what, got, base, size in (
-        ("RMSE", sums.root(sums.candidate_squares), sums.root(sums.baseline_squares), sums.root(sums.reference_squares)),
-        ("maximum error", sums.candidate_max, sums.baseline_max, sums.reference_max),
-    ):
+    squares = sums.candidate_squares, sums.baseline_squares, sums.reference_squares
+    largest = sums.candidate_max, sums.baseline_max, sums.reference_max
+    for what, (got, base, size) in (("RMSE", map(sums.root, squares)), ("maximum error", largest)):
         allowed = m * base + k * eps * size + floor
         if not got <= allowed:
-            return False, f"{what} {got:.3g} is over {allowed:.3g} (baseline {base:.3g}, m {m:g}, k {k:g}, scale {size:.3g})"
+            terms = f"baseline {base:.3g}, m {m:g}, k {k:g}, scale {size:.3g}"
+            return False, f"{what} {got:.3g} is over {allowed:.3g} ({terms})"
     return True, ""
 
 

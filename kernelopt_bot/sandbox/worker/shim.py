@@ -2,14 +2,16 @@
 
 | broken in the interpreter | here |
 |---|---|
-| libdevice functions raise | evaluated by torch, found by the symbol that real code would call |
-| bfloat16 arithmetic works on bit patterns; casts to it truncate; fp8 casts mis-round | computed in float32, rounded by torch |
-| `tl.dot` ignores `input_precision` and multiplies bfloat16 bit patterns | operands rounded to TF32 where the GPU would |
-| custom reductions and scans loop over elements in Python | halved as whole blocks: log2(n) calls of the combine function |
+| libdevice functions raise | evaluated by torch, found by the symbol that compiled code would call |
+| bfloat16 arithmetic works on bit patterns, casts to it truncate | float32, rounded by torch; so are fp8 casts |
+| `tl.dot` ignores `input_precision` | operands rounded to TF32 where the GPU would |
+| custom reductions and scans loop over elements | halved as whole blocks: log2(n) calls of the combine function |
 | half-precision sums accumulate in float32 | combined pairwise in the element type, as the compiler does |
 | `tl.device_assert` is ignored | raised |
+| accesses out of bounds read garbage or kill the process | raised where the memory is known (`memcheck.py`) |
+| the language is patched anew at every function call | patched once: this process only interprets |
 
-`install()` is idempotent, and must run in a process started with TRITON_INTERPRET=1. What it cannot do is raised by name.
+`install()` is idempotent, and must run in a process started with TRITON_INTERPRET=1. What it cannot do raises.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelopt_bot.sandbox.worker.kernels import interpreting
+from kernelopt_bot.sandbox.worker import memcheck
+from kernelopt_bot.sandbox.worker.lane import interpreting
 from kernelopt_bot.sandbox.worker.libdevice import evaluate_symbol
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 
@@ -44,9 +47,25 @@ def install() -> None:
     numbers.patch(interpreter.InterpreterBuilder)
     _patch_reductions(interpreter, tl)
     _patch_libdevice(interpreter)
+    memcheck.install(interpreter.InterpreterBuilder)
+    _patch_language_once(interpreter, tl)
     builder = interpreter.interpreter_builder
     builder.options = dataclasses.replace(builder.options, debug=True, sanitize_overflow=False)
     _installed = True
+
+
+class _Patched:
+    """A patch scope that stays."""
+
+    def restore(self) -> None:
+        """Nothing: this process only interprets."""
+
+
+def _patch_language_once(interpreter: Any, tl: Any) -> None:
+    """The interpreter walks and patches all of `triton.language` at each call of each function; once is enough."""
+    sees_language = types.FunctionType((lambda: None).__code__, {"tl": tl, "core": tl.core})
+    interpreter._patch_lang(sees_language)
+    interpreter._patch_lang = lambda function: _Patched()
 
 
 class _Numbers:
@@ -55,8 +74,8 @@ class _Numbers:
     def __init__(self, interpreter: Any, tl: Any) -> None:
         self.interpreter, self.tl = interpreter, tl
         self.torch_types = {
-            tl.float64: torch.float64, tl.float32: torch.float32, tl.float16: torch.float16, tl.bfloat16: torch.bfloat16,
-            tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2,
+            tl.float64: torch.float64, tl.float32: torch.float32, tl.float16: torch.float16,
+            tl.bfloat16: torch.bfloat16, tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2,
         }
 
     def convert(self, data: Any, source: Any, target: Any) -> Any:
@@ -200,8 +219,11 @@ def _patch_reductions(interpreter: Any, tl: Any) -> None:
     def scan(self: Any, tensors: Any) -> Any:
         if not in_element_type(tensors):
             return original_scan(self, tensors)
-        flip = (lambda ts: [self.to_tensor(np.flip(t.handle.data, self.axis), t.dtype) for t in ts]) if self.reverse else list
-        return flip(doubling_scan(self, flip(tensors)))
+
+        def flipped(ts: Any) -> Any:
+            return [self.to_tensor(np.flip(t.handle.data, self.axis), t.dtype) for t in ts] if self.reverse else ts
+
+        return flipped(doubling_scan(self, flipped(tensors)))
 
     interpreter.ReduceOps.generic_reduce, interpreter.ReduceOps.apply_impl = tree_reduce, reduce
     interpreter.ScanOps.generic_scan, interpreter.ScanOps.apply_impl = doubling_scan, scan
@@ -212,8 +234,8 @@ def _patch_libdevice(interpreter: Any) -> None:
     handle_type = interpreter.TensorHandle
 
     def extern(self: Any, library: str, path: str, symbol: str, arguments: Any, result: Any, pure: bool) -> Any:
-        return handle_type(evaluate_symbol(symbol, [a.data for a in arguments], interpreter._get_np_dtype(result.scalar)),
-                           result.scalar)
+        values = evaluate_symbol(symbol, [a.data for a in arguments], interpreter._get_np_dtype(result.scalar))
+        return handle_type(values, result.scalar)
 
     interpreter.InterpreterBuilder.create_extern_elementwise = extern
     semantic = importlib.import_module("triton.language.semantic").TritonSemantic(interpreter.interpreter_builder)

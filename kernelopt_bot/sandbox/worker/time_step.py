@@ -1,0 +1,188 @@
+"""Times of one step: the compiler's kernel and candidates, interleaved, each measurement alone on the device.
+
+Diagnostic only: the model-level gain decides. Before each measurement in-out buffers get their contents back, the L2 is
+overwritten (`cache` cold) and the device is kept busy, so that the host's launch overhead is not part of the time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelopt_bot.contract.candidate import Plan
+from kernelopt_bot.sandbox.worker import families, seeds
+from kernelopt_bot.sandbox.worker.buffers import Arena, Slot
+from kernelopt_bot.sandbox.worker.check_step import step_arguments
+from kernelopt_bot.sandbox.worker.lane import need_lane
+from kernelopt_bot.sandbox.worker.launchers import LOST, Baseline, Candidate, Runner, run
+from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.roofs import event
+from kernelopt_bot.sandbox.worker.tensors import Scratch
+
+BUSY_CYCLES = 200_000
+"""Device cycles of spinning before a measurement, 0.1 ms at 2 GHz: longer than any launch takes the host."""
+WARM_UPS = 3
+HOPELESS = 1.25
+"""tune_step drops a candidate that is slower than the baseline by this factor after `TRIAL_PAIRS` pairs."""
+TRIAL_PAIRS = 4
+
+
+@dataclass
+class _Arm:
+    who: str
+    runner: Runner
+    arena: Arena
+    us: list[float] = field(default_factory=list)
+    error: WorkerFault | None = None
+    stopped: bool = False
+
+
+class Timer:
+    """Measures launches on one device. Times in microseconds."""
+
+    def __init__(self, device: torch.device, cold: bool) -> None:
+        self.device = device
+        size = 2 * int(torch.cuda.get_device_properties(device).L2_cache_size)
+        self.flush = torch.empty(size if cold else 0, dtype=torch.uint8, device=device)
+
+    def measure(self, arm: _Arm, arguments: Mapping[str, Any]) -> float:
+        start, end = event(), event()
+        if self.flush.numel():
+            self.flush.zero_()
+        torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
+        start.record()
+        arm.runner(arguments)
+        end.record()
+        torch.cuda.synchronize(self.device)
+        return float(start.elapsed_time(end)) * 1000.0
+
+
+class _Race:
+    """The baseline and the candidates of one call, each with memory of its own."""
+
+    def __init__(self, params: Mapping[str, Any], scratch: Scratch, folder: str) -> None:
+        self.device = need_lane("cuda")
+        self.kernel = Baseline(params["baseline"]["source"], folder, "cuda")
+        self.slots, self.scalars = step_arguments(
+            self.kernel, params["arguments"], params["baseline"].get("integers", {}))
+        generator = seeds.generator(str(params.get("secret", "time")), "time_step", 0, self.device)
+        self.values: dict[str, Tensor] = {}
+        for slot in (s for s in self.slots if s.loaded):
+            recorded = slot.recorded(scratch)
+            like = recorded if recorded.device.type == "meta" else recorded.to(self.device)
+            self.values[slot.name] = families.make("captured", like, slot.stats, generator)
+        self.timer = Timer(self.device, params.get("cache", "cold") == "cold")
+        self.baseline = self._arm("the baseline", self.kernel)
+        if self.baseline.error is not None:
+            raise self.baseline.error
+        self.candidates = []
+        for i, candidate in enumerate(params["candidates"]):
+            self.candidates.append(self._candidate(f"candidate {i}", candidate))
+
+    def _candidate(self, who: str, data: Mapping[str, Any]) -> _Arm:
+        if any(arm.error is not None and arm.error.detail == LOST for arm in self.candidates):
+            return _Arm(who, _absent, Arena([], self.device), error=_not_run(who))
+        try:
+            return self._arm(who, Candidate(
+                data["source"], Plan.from_json(data["plan"]), self.kernel, self.scalars, self.device))
+        except WorkerFault as e:
+            return _Arm(who, _absent, Arena([], self.device), error=e)
+
+    def _arm(self, who: str, runner: Runner) -> _Arm:
+        arm = _Arm(who, runner, Arena(self.slots, self.device))
+        try:
+            for slot in self.slots:
+                self._restore(arm, slot)
+            for _ in range(WARM_UPS):
+                run(runner, self._arguments(arm), self.device, who)
+        except WorkerFault as e:
+            arm.error = e
+        return arm
+
+    def _restore(self, arm: _Arm, slot: Slot) -> None:
+        if slot.loaded:
+            families.writable(arm.arena.view(slot)).copy_(families.writable(self.values[slot.name]))
+
+    def _arguments(self, arm: _Arm) -> dict[str, Any]:
+        return {**self.scalars, **{s.name: arm.arena.view(s) for s in self.slots}}
+
+    def pair(self) -> None:
+        """Every live arm once in order and once in reverse: A B B A."""
+        live = [a for a in (self.baseline, *self.candidates) if a.error is None and not a.stopped]
+        for arm in (*live, *reversed(live)):
+            if arm.error is None:
+                self._once(arm)
+
+    def _once(self, arm: _Arm) -> None:
+        try:
+            for slot in (s for s in self.slots if s.stored):
+                self._restore(arm, slot)
+            arguments = self._arguments(arm)
+            arm.us.append(self.timer.measure(arm, arguments))
+        except Exception as e:
+            arm.error = WorkerFault("runtime_failed", f"{arm.who}: {e}", LOST)
+            if arm is self.baseline:
+                raise arm.error from e
+            for other in self.candidates:
+                if other is not arm and other.error is None and not other.us:
+                    other.error = _not_run(other.who)
+            raise _Lost from e
+
+    def result(self, lost: bool) -> dict[str, Any]:
+        def one(arm: _Arm) -> dict[str, Any]:
+            if arm.error is not None:
+                return {"error": arm.error.message, "kind": arm.error.kind}
+            return {"us": arm.us, "stopped": arm.stopped}
+
+        lost = lost or any(a.error is not None and a.error.detail == LOST for a in self.candidates)
+        return {"baseline_us": self.baseline.us, "candidates": [one(a) for a in self.candidates], "restart": lost}
+
+
+class _Lost(Exception):
+    pass
+
+
+def _not_run(who: str) -> WorkerFault:
+    return WorkerFault("runtime_failed", f"{who}: not run: {LOST}", LOST)
+
+
+def _absent(arguments: Mapping[str, Any]) -> None:
+    raise WorkerFault("bad_request", "this candidate was never loaded")
+
+
+def time_step(params: Mapping[str, Any], scratch: Scratch, folder: str) -> dict[str, Any]:
+    """Method `time_step`: {baseline_us, candidates: [{us, stopped} | {error, kind}], restart}.
+
+    `pairs` (default 25) measures each arm twice per pair; `cache` is cold (default) or warm. `restart` true: a
+    candidate broke the GPU context, what was measured before stands, and this worker must be started anew.
+    """
+    return _race(params, scratch, folder, give_up=False)
+
+
+def tune_step(params: Mapping[str, Any], scratch: Scratch, folder: str) -> dict[str, Any]:
+    """Method `tune_step`: as `time_step`, but a hopeless candidate is `stopped` after a few pairs."""
+    return _race(params, scratch, folder, give_up=True)
+
+
+def _race(params: Mapping[str, Any], scratch: Scratch, folder: str, *, give_up: bool) -> dict[str, Any]:
+    race = _Race(params, scratch, folder)
+    lost = False
+    try:
+        for number in range(1, int(params.get("pairs", 25)) + 1):
+            race.pair()
+            if give_up and number == TRIAL_PAIRS:
+                _drop(race.candidates, statistics.median(race.baseline.us))
+    except _Lost:
+        lost = True
+    return race.result(lost)
+
+
+def _drop(candidates: Sequence[_Arm], baseline_us: float) -> None:
+    for arm in candidates:
+        if arm.error is None and statistics.median(arm.us) > HOPELESS * baseline_us:
+            arm.stopped = True
