@@ -47,6 +47,10 @@ _PATTERNS = (
 )
 
 
+Process = subprocess.Popen[bytes]
+"""A running process with binary pipes."""
+
+
 @dataclass(frozen=True)
 class Completed:
     command: tuple[str, ...]
@@ -118,7 +122,7 @@ def start(
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
     stdin: bool = True,
-) -> subprocess.Popen[bytes]:
+) -> Process:
     """Start a process with binary pipes, in a session of its own. The caller ends it by `stop`.
 
     Raises ProcessMissing.
@@ -140,15 +144,21 @@ def start(
         raise ProcessMissing(command, None, "", "", f"cannot be started: {e.strerror or e}") from e
 
 
-def stop(process: subprocess.Popen[bytes], *, grace: float = 2.0) -> int:
+def wait(process: Process, seconds: float) -> int | None:
+    """The code of a process that ends within `seconds`, else None."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(seconds)
+    return None
+
+
+def stop(process: Process, *, grace: float = 2.0) -> int:
     """End a process and its group: SIGTERM, `grace` seconds, SIGKILL. Returns its code (negative: the signal)."""
-    for number, wait in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
+    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
         if number == signal.SIGTERM and (grace <= 0 or process.poll() is not None):
             continue
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(wait)
+        wait(process, patience)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             with contextlib.suppress(OSError):

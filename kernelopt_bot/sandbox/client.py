@@ -11,9 +11,9 @@ After any but the first the process group is dead and the worker unusable until 
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -74,7 +74,7 @@ class WorkerLied(WorkerError):
 def defuse(text: str) -> str:
     """The worker's words made harmless for a log: no workflow command, no control character, no secret."""
     text = "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return process.redact(text.replace("::", ":\N{ZERO WIDTH SPACE}:").replace("##[", "#\N{ZERO WIDTH SPACE}#["))
+    return process.redact(re.sub(r":(?=:)|#(?=#\[)", lambda found: found.group() + "\N{ZERO WIDTH SPACE}", text))
 
 
 class Worker:
@@ -124,7 +124,7 @@ class Worker:
     def _start(self) -> None:
         self._launch: Launch = self._jail.wrap(self._box)
         try:
-            self._process: subprocess.Popen[bytes] | None = process.start(
+            self._process: process.Process | None = process.start(
                 self._launch.command, environment=self._launch.environment, pass_fds=self._launch.pass_fds
             )
         except BaseException:
@@ -204,9 +204,7 @@ class Worker:
 
     def _crash(self) -> WorkerError:
         assert self._process is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        if self._process.poll() is None:
+        if process.wait(self._process, 1.0) is None:
             return self._lie("it closed the channel and lived on")
         over = self._watch is not None and self._watch.exceeded
         code = self._end(grace=0)
@@ -243,8 +241,7 @@ class Worker:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(2.0)
+            process.wait(self._process, 2.0)
         self._end(grace=0.5)
 
     def __enter__(self) -> Self:

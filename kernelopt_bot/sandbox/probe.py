@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelopt_bot import process
-from kernelopt_bot.errors import KerneloptError, Unavailable
+from kernelopt_bot.errors import KerneloptError, Unavailable, UserError
 from kernelopt_bot.sandbox import self_check
 from kernelopt_bot.sandbox.bubblewrap import BubblewrapJail
 from kernelopt_bot.sandbox.docker import DockerJail
@@ -60,10 +60,17 @@ def _probe(jail: Jail, python: str, device: str) -> ProbeResult:
     try:
         return _judge(jail, _run_self_check(jail, python, device, folder))
     except (process.ProcessError, OSError, ValueError, KerneloptError) as e:
-        reason = e.stderr.strip() if isinstance(e, process.ProcessError) and e.stderr.strip() else str(e)
-        return ProbeResult(jail.name, False, reason.splitlines()[-1][:300], _fix(jail.name))
+        return ProbeResult(jail.name, False, _reason(e), e.fix if isinstance(e, UserError) else _fix(jail.name))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UserError):
+        return error.what
+    if isinstance(error, process.ProcessError):
+        return ([error.why] + error.stderr.strip().splitlines())[-1][:300]
+    return (str(error) or type(error).__name__).splitlines()[0][:300]
 
 
 def _run_self_check(jail: Jail, python: str, device: str, folder: Path) -> dict[str, Any]:
@@ -85,7 +92,7 @@ def _run_self_check(jail: Jail, python: str, device: str, folder: Path) -> dict[
         )
         launch = jail.wrap(box)
         # Where the jail's own program stands between, it must keep its environment to itself.
-        extra = {} if launch.environment == box.environment else {CANARY: "1"}
+        extra = {} if box.environment.items() <= launch.environment.items() else {CANARY: "1"}
         try:
             done = process.run(launch.command, timeout=TIMEOUT_S, pass_fds=launch.pass_fds,
                                environment={**launch.environment, **extra})

@@ -24,12 +24,12 @@ from torch import nn
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.utils import clear_caches
 
+from kernelopt_bot.compiler._runtime import Backend
 from kernelopt_bot.sandbox.worker.capture import check_options, compiler_faults
 from kernelopt_bot.sandbox.worker.device import Device
 from kernelopt_bot.sandbox.worker.load import Buffers, Target, user_code
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
-from kernelopt_bot.sandbox.worker.tensors import clone, map_tensors
 
 CACHE_VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
 WARM_UP_CALLS = 3
@@ -52,8 +52,9 @@ class Arm:
     def from_json(cls, data: Mapping[str, Any]) -> Arm:
         arm = cls(str(data["name"]), str(data["kind"]), data.get("mode"), dict(data.get("options") or {}),
                   data.get("artifact"))
-        if arm.kind not in ("eager", "compile", "artifact") or (arm.kind == "artifact") != bool(arm.artifact):
-            raise WorkerFault("bad_request", f"arm {arm.name!r}: no such kind, or the artifact's folder is missing")
+        if arm.kind not in ("eager", "compile", "artifact") or (arm.kind == "artifact") != bool(arm.artifact) or (
+                arm.mode and arm.options):
+            raise WorkerFault("bad_request", f"arm {arm.name!r}: no such kind, no artifact, or both a mode and options")
         return arm
 
 
@@ -66,7 +67,8 @@ class BuiltArm:
     """Wall time from the start to the first output, compilation included."""
     graphs: int
     """Graphs that were compiled (0 for eager and for an artifact, whose `status` says it)."""
-    status: dict[str, Any]
+    replaced: dict[str, int]
+    """{expected, found} runs of steps that the artifact replaces."""
     buffers: Buffers
     """The model's buffers before any call."""
     peak_bytes: int | None
@@ -136,26 +138,20 @@ def load_artifact(folder: str) -> ModuleType:
     return module
 
 
-def _cloned(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Outputs that survive the next call, as an artifact with CUDA graphs gives them."""
-
-    def cloning(*args: Any, **kwargs: Any) -> Any:
-        memo: dict[tuple[str, int], torch.UntypedStorage] = {}
-        return map_tensors(call(*args, **kwargs), lambda t: clone(t, memo))
-
-    return cloning
-
-
 def _compiled(model: nn.Module, arm: Arm, counted: list[int]) -> Callable[..., Any]:
+    """A mode is what `torch.compile(mode=...)` does. Options are a candidate's recipe: they run as the artifact will
+    run them, outputs of CUDA graphs cloned."""
     check_options(arm.options)
-    options = {**(torch._inductor.list_mode_options(arm.mode) if arm.mode else {}), **arm.options}
+    mode = torch._inductor.list_mode_options(arm.mode) if arm.mode else {}
+    recipe = Backend({}, arm.options, clone_outputs=bool(arm.options.get("triton.cudagraphs")))
 
     def backend(gm: Any, example_inputs: list[Any]) -> Any:
         counted.append(len(gm.graph.nodes))
-        return compile_fx(gm, example_inputs, config_patches=options)
+        if arm.options:
+            return recipe(gm, example_inputs)
+        return compile_fx(gm, example_inputs, config_patches=mode)
 
-    call: Callable[..., Any] = torch.compile(model, backend=backend)
-    return _cloned(call) if arm.options.get("triton.cudagraphs") else call
+    return torch.compile(model, backend=backend)
 
 
 def build(context: Context, target: Target, arm: Arm, cache: str | None = None, model: nn.Module | None = None,
@@ -191,8 +187,18 @@ def build(context: Context, target: Target, arm: Arm, cache: str | None = None, 
     if arm.kind == "compile" and not counted:
         raise WorkerFault("no_graphs", f"arm {arm.name!r}: torch.compile captured no graph")
     buffers.restore()
-    status = dict(artifact.status(own)) if artifact is not None else {}
-    return BuiltArm(arm, own, call, seconds, len(counted), status, buffers, peak)
+    replaced = _replaced(artifact, own, arm)
+    return BuiltArm(arm, own, call, seconds, len(counted), replaced, buffers, peak)
+
+
+def _replaced(artifact: ModuleType | None, model: nn.Module, arm: Arm) -> dict[str, int]:
+    if artifact is None:
+        return {"expected": 0, "found": 0}
+    try:
+        status = artifact.status(model)
+    except artifact.ArtifactError as e:
+        raise WorkerFault("no_graphs", f"arm {arm.name!r}: {e}") from e
+    return {"expected": sum(status["expected"].values()), "found": sum(status["replaced"].values())}
 
 
 def _peak(target: Target, call: Callable[..., Any], device: Device, before: int, unused_before: int) -> int | None:

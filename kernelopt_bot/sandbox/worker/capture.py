@@ -119,6 +119,13 @@ def no_caches(extra: Mapping[str, Any] | None = None) -> Iterator[None]:
         yield
 
 
+def fresh_compiler(context: Context) -> None:
+    """Forget everything compiled so far, kept arms included."""
+    for arm in context.state.pop("arms", {}).values():
+        arm.close()
+    torch._dynamo.reset()
+
+
 def reason_of(error: BaseException) -> str:
     """The compiler's own words, without the advice that follows them."""
     inner: BaseException = error
@@ -257,7 +264,7 @@ def capture_graphs(
 ) -> tuple[list[CapturedGraph], list[str], int]:
     """(graphs, reasons of graph breaks, breaks). Raises WorkerFault: no_graphs, unsupported, out_of_memory."""
     check_options(options)
-    torch._dynamo.reset()
+    fresh_compiler(context)
     counters.clear()
     taken = Capture(context, target, lane, options, limit, architecture)
     extra = pretend.CONFIG if lane == "pretend" else {"compile_threads": 1} if lane == "cpu" else {}

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch._dynamo
 from torch import Tensor, fx, nn
 from torch._inductor.compile_fx import compile_fx
 
 from kernelopt_bot.sandbox.worker.arms import Arm, BuiltArm, build, twin
-from kernelopt_bot.sandbox.worker.capture import no_caches
+from kernelopt_bot.sandbox.worker.capture import fresh_compiler, no_caches
 from kernelopt_bot.sandbox.worker.load import Buffers, Target, copy_inputs, current, user_code
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.precision import compare, same_bits
@@ -218,10 +217,6 @@ def candidate_arm(params: Mapping[str, Any]) -> Arm:
                {} if artifact else dict(params.get("options") or {}), artifact)
 
 
-def _replaced(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {"expected": status.get("expected", 0), "found": status.get("replaced", 0)}
-
-
 def check_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     """See docs/architecture.md; adds `differences` (texts), and to each draw `eager_allclose`.
 
@@ -229,7 +224,7 @@ def check_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     """
     target, secret = current(context), str(params["secret"])
     seeds, inits = int(params["seeds"]), int(params["inits"])
-    torch._dynamo.reset()
+    fresh_compiler(context)
     default = build(context, target, Arm("default", "compile"))
     candidate = build(context, target, candidate_arm(params))
     precision = {"m": float(params["precision"]["m"]), "k": float(params["precision"]["k"])}
@@ -255,7 +250,7 @@ def check_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
                 tensor.copy_(value)
     answer = {
         "draws": draws, "aliasing_equal": gate.aliasing_equal, "metadata_equal": gate.metadata_equal,
-        "differences": sorted(set(gate.differences)), "replaced": _replaced(candidate.status), "float64": gate.float64,
+        "differences": sorted(set(gate.differences)), "replaced": candidate.replaced, "float64": gate.float64,
         "peak_bytes": {"default": default.peak_bytes, "candidate": candidate.peak_bytes},
     }
     for arm in (default, candidate):

@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -116,19 +116,25 @@ def user_code(root: str, kind: str, what: str) -> Iterator[None]:
         raise WorkerFault(kind, f"{what}: {first}", users_trace(root, e)) from e
 
 
-def import_file(root: str, path: str) -> ModuleType:
-    """Import a file under `root` as the user's program would: packages by their dotted name, scripts by path."""
+def import_file(root: str, path: str, roots: Sequence[str] = ()) -> ModuleType:
+    """Import a file under `root` as the user's program would: packages by their dotted name, scripts by path.
+
+    `roots`: folders below `root` that belong on `sys.path` too, such as `src`.
+    """
     full = os.path.realpath(os.path.join(root, path))
     if not full.startswith(os.path.realpath(root) + os.sep) or not os.path.isfile(full):
         raise WorkerFault("target_missing", f"no file {path!r} under the target's root")
-    for folder in (os.path.dirname(full), os.path.realpath(root)):
+    search = [os.path.realpath(os.path.join(root, r)) for r in ("", *roots)]
+    for folder in (os.path.dirname(full), *reversed(search)):
         if folder not in sys.path:
             sys.path.insert(0, folder)
-    parts = path.removesuffix(".py").split("/")
+    base = max((f for f in search if full.startswith(f + os.sep)), key=len)
+    parts = os.path.relpath(full, base).removesuffix(".py").split(os.sep)
     with user_code(root, "target_import", f"importing {path} failed"):
-        if len(parts) > 1 and os.path.isfile(os.path.join(root, *parts[:-1], "__init__.py")):
-            module = importlib.import_module(".".join(parts))
-            if os.path.realpath(str(module.__file__)) == full:
+        if len(parts) > 1 and all(p.isidentifier() for p in parts):
+            known = sys.modules.get(".".join(parts))
+            module = known or _by_name(".".join(parts))
+            if module is not None and os.path.realpath(str(module.__file__)) == full:
                 return module
         free = parts[-1].isidentifier() and parts[-1] not in sys.modules
         name = parts[-1] if free else f"kernelopt_target_{parts[-1]}"
@@ -141,10 +147,21 @@ def import_file(root: str, path: str) -> ModuleType:
     return module
 
 
-def _function(root: str, main: ModuleType, path: str, spec: str) -> Callable[[], Any]:
+def _by_name(name: str) -> ModuleType | None:
+    """A module by its dotted name; None where a folder of that name is no package or belongs to another one."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        if e.name is not None and (name == e.name or name.startswith(e.name + ".")):
+            return None
+        raise
+
+
+def _function(root: str, main: ModuleType, path: str, spec: str, roots: Sequence[str],
+              ) -> Callable[[], Any]:
     """`name` in the target's file, or `other/file.py:name`."""
     file, _, name = spec.rpartition(":")
-    module = main if not file or file == path else import_file(root, file)
+    module = main if not file or file == path else import_file(root, file, roots)
     function = getattr(module, name, None)
     if not callable(function):
         raise WorkerFault("target_missing", f"no function {name!r} in {file or path}")
@@ -165,12 +182,13 @@ def load_target(params: dict[str, Any]) -> Target:
     device = torch.device(params["device"])
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise WorkerFault("target_device", f"there is no {device} on this machine")
-    main = import_file(root, path)
+    roots = tuple(params.get("roots") or ())
+    main = import_file(root, path, roots)
     entry = getattr(main, params["entry"], None)
     if not (isinstance(entry, type) and issubclass(entry, nn.Module)):
         raise WorkerFault("target_missing", f"no nn.Module class {params['entry']!r} in {path}")
-    make_inputs = _function(root, main, path, params["inputs"])
-    make_init = _function(root, main, path, params["init"]) if params.get("init") else None
+    make_inputs = _function(root, main, path, params["inputs"], roots)
+    make_init = _function(root, main, path, params["init"], roots) if params.get("init") else None
 
     def build() -> nn.Module:
         args, kwargs = _arguments(make_init() if make_init else None)

@@ -9,6 +9,7 @@ from kernelopt_bot.sandbox.worker.hello import hello
 from kernelopt_bot.sandbox.worker.load import load
 from kernelopt_bot.sandbox.worker.main import Method
 from kernelopt_bot.sandbox.worker.profile import profile
+from kernelopt_bot.sandbox.worker.reference_graph import reference_graph
 from kernelopt_bot.sandbox.worker.time_model import first_call, time_model
 
 METHODS: dict[str, Method] = {
@@ -20,4 +21,5 @@ METHODS: dict[str, Method] = {
     "check_model": check_model,
     "time_model": time_model,
     "first_call": first_call,
+    "reference_graph": reference_graph,
 }

@@ -6,6 +6,7 @@ step, so that launch gaps do not count, and the L2 cache is overwritten. On a CP
 
 from __future__ import annotations
 
+import ast
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelopt_bot.compiler._runtime import read_wrapper
 from kernelopt_bot.compiler.instrument import Instrumented
 from kernelopt_bot.sandbox.worker.arms import Arm, build
 from kernelopt_bot.sandbox.worker.capture import captured, compiler_faults
@@ -30,12 +32,34 @@ BUSY_FACTOR = 3.0
 CALLS_PER_REPEAT = 2
 
 
+def step_indices(source: str) -> dict[int, int]:
+    """First line of each statement -> `Step.index`: all statements of `call` in order, a partition's in its place."""
+    wrapper = read_wrapper(source)
+    indices: dict[int, int] = {}
+
+    def walk(function: str) -> None:
+        for statement in wrapper.statements:
+            if statement.scope.name != function:
+                continue
+            if statement.kind != "partition":
+                indices[statement.lines[0]] = len(indices)
+                continue
+            for node in ast.walk(statement.node):
+                if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+                    walk(f"partition_{node.slice.value!r}")
+                    break
+
+    walk("call")
+    return indices
+
+
 class StepTimer:
     """A hook that repeats each step on its own arguments, puts them back, and then makes the call once."""
 
-    def __init__(self, instrumented: Instrumented, device: Device, repeats: int) -> None:
+    def __init__(self, source: str, instrumented: Instrumented, device: Device, repeats: int) -> None:
         self.steps: list[dict[str, Any]] = []
         self._sites, self._device, self._repeats = instrumented.sites, device, repeats
+        self._indices = step_indices(source)
 
     def __call__(self, site: int, callee: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         storages: dict[tuple[str, int], torch.UntypedStorage] = {}
@@ -46,8 +70,8 @@ class StepTimer:
         times = self._times(lambda: callee(*args, **kwargs))
         for key, storage in storages.items():
             storage.copy_(kept[key])
-        self.steps.append({"index": site, "line": self._sites[site].line, "callee": self._sites[site].callee,
-                           "times_us": times})
+        at = self._sites[site]
+        self.steps.append({"index": self._indices[at.line], "line": at.line, "callee": at.callee, "times_us": times})
         return callee(*args, **kwargs)
 
     def _times(self, step: Callable[[], Any]) -> list[float]:
@@ -92,7 +116,7 @@ def profile(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     if "def call(" in graph.source:
         with compiler_faults("timing the steps failed"):
             _, hook = run_hooked(graph.source, graph.constants, graph.copies(),
-                                 lambda text: StepTimer(text, device, repeats))
+                                 lambda text: StepTimer(graph.source, text, device, repeats))
         assert isinstance(hook, StepTimer)
         steps = hook.steps
     arm = build(context, target, Arm("profiled", "compile", options=options))

@@ -12,15 +12,16 @@ both are the same. Each arm's calls rotate over copies of the inputs.
 from __future__ import annotations
 
 import gc
+import hashlib
 import math
 import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo
 from torch import Tensor
 
 from kernelopt_bot.sandbox.worker.arms import Arm, BuiltArm, build
@@ -144,6 +145,15 @@ def check_outputs(target: Target, arms: Sequence[BuiltArm], seed: int) -> dict[s
     return found
 
 
+def _reject(checked: Mapping[str, Mapping[str, Any]], built: Mapping[str, BuiltArm]) -> None:
+    """Raises WorkerFault (runtime_failed) for arms that did not compute what they were timed for."""
+    wrong = [name for name, found in checked.items() if not found["passed"]]
+    if wrong:
+        candidates = [n for n in wrong if built[n].arm.artifact or built[n].arm.options]
+        kind = "runtime_failed" if candidates else "unsupported"
+        raise WorkerFault(kind, "; ".join(f"{n}: {checked[n]['reason']}" for n in candidates or wrong))
+
+
 def _half(like: Tensor) -> float:
     return float(torch.finfo(like.dtype).eps) ** 0.5 if like.is_floating_point() or like.is_complex() else 1e-6
 
@@ -157,13 +167,23 @@ def _outputs(arm: BuiltArm, inputs: tuple[tuple[Any, ...], dict[str, Any]], seed
 
 
 def _build_all(context: Context, target: Target, arms: Sequence[Arm]) -> tuple[dict[str, BuiltArm], dict[str, str]]:
-    """(built, arm -> why it could not be built). Each arm has an empty cache folder of its own."""
+    """(built, arm -> why it could not be built). Each arm has an empty cache folder of its own.
+
+    Arms of the call before that are asked for again are kept; the others are let go.
+    """
+    state: dict[str, BuiltArm] = context.state.setdefault("arms", {})
+    wanted = {_key(arm): arm for arm in arms}
+    for key in [k for k in state if k not in wanted]:
+        del state[key]
     built: dict[str, BuiltArm] = {}
     failed: dict[str, str] = {}
     for i, arm in enumerate(arms):
         context.progress(f"compiling {arm.name}", i, len(arms))
         try:
-            built[arm.name] = build(context, target, arm, tempfile.mkdtemp(prefix="cache-", dir=context.scratch))
+            if _key(arm) not in state:
+                folder = tempfile.mkdtemp(prefix="cache-", dir=context.scratch)
+                state[_key(arm)] = build(context, target, arm, folder)
+            built[arm.name] = state[_key(arm)]
         except WorkerFault as e:
             if e.kind == "bad_request":
                 raise
@@ -171,11 +191,21 @@ def _build_all(context: Context, target: Target, arms: Sequence[Arm]) -> tuple[d
     return built, failed
 
 
+def _key(arm: Arm) -> str:
+    """Changes with all that makes an arm, the artifact's files included."""
+    digest = hashlib.sha256(repr((arm.name, arm.kind, arm.mode, sorted(arm.options.items()))).encode())
+    for path in sorted(Path(arm.artifact).rglob("*")) if arm.artifact else ():
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(f"{path}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
 def time_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     """See docs/architecture.md. Adds `failed` (arm -> reason; its pairs are left out), `checked` (arm ->
-    {passed, reason}), `replaced` (arm -> {expected, found}), and `calls_per_sample` to each pair's samples.
+    {passed, reason}; one that did not compute is the error runtime_failed), `replaced` (arm -> {expected, found}), and `calls_per_sample` to each pair's samples.
 
-    `budget_s` bounds the sampling, not the compilation. Raises WorkerFault (bad_request, out_of_memory).
+    `budget_s` bounds the sampling, not the compilation; arms stay compiled for the next call of this method.
+    Raises WorkerFault (bad_request, runtime_failed, unsupported, out_of_memory).
     """
     target, device = current(context), Device(current(context).device)
     metric, cache = params["metric"], params["cache"]
@@ -185,7 +215,6 @@ def time_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
         raise WorkerFault("bad_request", f"metric {metric!r}, cache {cache!r}, arms {names}")
     if any(n not in names for pair in params["pairs"] for n in pair):
         raise WorkerFault("bad_request", "a pair names an arm that is not there")
-    torch._dynamo.reset()
     built, failed = _build_all(context, target, arms)
     pairs = [(built[a], built[b]) for a, b in params["pairs"] if a in built and b in built]
     watch = Stopwatch(target, device, metric, cold=cache == "cold")
@@ -198,20 +227,17 @@ def time_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     finally:
         gc.enable()
     after = device.state()
-    checked: Mapping[str, Any] = {}
+    checked: dict[str, dict[str, Any]] = {}
     if params.get("check") and built:
         checked = check_outputs(target, list(built.values()), derive(str(params["secret"]), "timing/check", 0))
-    answer = {
+        _reject(checked, built)
+    return {
         "samples": samples,
         "compile_s": {n: b.compile_s for n, b in built.items() if b.arm.kind != "eager"},
         "peak_bytes": {n: b.peak_bytes for n, b in built.items() if b.peak_bytes is not None},
         "state_before": before, "state_after": after, "failed": failed, "checked": checked,
-        "replaced": {n: {"expected": b.status.get("expected", 0), "found": b.status.get("replaced", 0)}
-                     for n, b in built.items() if b.arm.kind == "artifact"},
+        "replaced": {n: b.replaced for n, b in built.items() if b.arm.kind == "artifact"},
     }
-    for arm in built.values():
-        arm.close()
-    return answer
 
 
 def first_call(context: Context, params: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,165 @@
+"""The client against a worker that lies, and against the real one in each jail."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelopt_bot.sandbox.client import Worker, WorkerCrashed, WorkerFailed, WorkerLied, WorkerTimeout, defuse
+from kernelopt_bot.sandbox.jail import Jail, ProcessJail
+from tests.sandbox.jails import open_jail
+
+LIAR = Path(__file__).with_name("liar.py")
+
+
+@pytest.fixture(scope="session")
+def liar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An executable that stands where the interpreter would."""
+    path = tmp_path_factory.mktemp("liar") / "python"
+    path.write_text(f"#!{sys.executable} -IB\n" + LIAR.read_text())
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def make(liar: Path, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    workers: list[Worker] = []
+
+    def start(**options: Any) -> Worker:
+        options = {"python": str(liar), "jail": ProcessJail(), "scratch": tmp_path / "scratch"} | options
+        workers.append(Worker("kernel", **options))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.close()
+
+
+def test_result_and_progress(make: Callable[..., Worker]) -> None:
+    worker, seen = make(), []
+    assert worker.call("honest", {}, timeout=10, progress=seen.append) == {"ok": True}
+    assert seen == [{"text": ":\N{ZERO WIDTH SPACE}:error:\N{ZERO WIDTH SPACE}:half", "done": 1, "of": 2}]
+    assert worker.call("honest", {}, timeout=10) == {"ok": True}
+
+
+def test_an_error_answer_leaves_the_worker_alive(make: Callable[..., Worker]) -> None:
+    worker = make()
+    with pytest.raises(WorkerFailed) as caught:
+        worker.call("error", {}, timeout=10)
+    assert caught.value.kind == "target_import" and caught.value.detail == "d"
+    assert "::" not in caught.value.message and "\x1b" not in caught.value.message
+    assert worker.alive and worker.call("honest", {}, timeout=10)
+
+
+@pytest.mark.parametrize("method", [
+    "other number", "number as text", "not JSON", "deep", "not an object", "both", "result is a list", "oversized",
+    "endless progress", "closes",
+])  # fmt: skip
+def test_lies_are_noticed(make: Callable[..., Worker], method: str) -> None:
+    worker = make()
+    with pytest.raises(WorkerLied):
+        worker.call(method, {}, timeout=30)
+    assert not worker.alive
+    with pytest.raises(WorkerCrashed, match="not running"):
+        worker.call("honest", {}, timeout=1)
+
+
+def test_an_answer_that_nobody_asked_for(make: Callable[..., Worker]) -> None:
+    worker = make()
+    assert worker.call("twice", {}, timeout=10)
+    time.sleep(0.2)
+    with pytest.raises(WorkerLied):
+        worker.call("honest", {}, timeout=10)
+
+
+@pytest.mark.parametrize(("method", "how"), [("exits", "code 7"), ("dies", "SIGABRT"), ("half a frame", "code 0")])
+def test_crashes(make: Callable[..., Worker], method: str, how: str) -> None:
+    worker = make()
+    with pytest.raises(WorkerCrashed) as caught:
+        worker.call(method, {}, timeout=10)
+    assert how in caught.value.how
+    if method == "exits":
+        assert "last words" in caught.value.stderr_tail and "::" not in caught.value.stderr_tail
+
+
+@pytest.mark.parametrize("method", ["hangs", "slow drip"])
+def test_timeout_and_restart(make: Callable[..., Worker], method: str) -> None:
+    worker, begin = make(), time.monotonic()
+    with pytest.raises(WorkerTimeout):
+        worker.call(method, {}, timeout=0.7)
+    assert time.monotonic() - begin < 8
+    worker.restart()
+    assert worker.call("honest", {}, timeout=10) == {"ok": True}
+
+
+def test_printed_noise_neither_blocks_nor_piles_up(make: Callable[..., Worker]) -> None:
+    worker = make()
+    assert worker.call("noise", {}, timeout=20) == {"ok": True}
+    worker.close()
+    assert 10_000 < len(worker.stderr()) < 80_000
+
+
+def test_memory_limit(make: Callable[..., Worker]) -> None:
+    worker = make(memory_bytes=150 << 20)
+    with pytest.raises(WorkerCrashed, match="memory"):
+        worker.call("memory", {"mib": 400}, timeout=30)
+
+
+def test_a_request_over_the_limit_leaves_the_worker_alive(make: Callable[..., Worker]) -> None:
+    worker = make()
+    with pytest.raises(ValueError, match="over the limit"):
+        worker.call("honest", {"text": "x" * (65 << 20)}, timeout=10)
+    assert worker.call("honest", {}, timeout=10)
+
+
+def test_environment(make: Callable[..., Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "hidden")
+    worker = make(interpret=True, environment={"EXTRA": "1"})
+    answer = worker.call("environment", {}, timeout=10)
+    seen, scratch = answer["environment"], str((tmp_path / "scratch").resolve())
+    assert "GITHUB_TOKEN" not in seen and "PYTHONPATH" not in seen
+    assert seen["TRITON_INTERPRET"] == "1" and seen["EXTRA"] == "1" and seen["CUDA_VISIBLE_DEVICES"] == ""
+    for name in ("HOME", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME"):
+        assert seen[name].startswith(scratch + os.sep)
+        assert Path(seen[name]).is_dir()
+    assert answer["arguments"][:2] == ["-I", "-B"]
+
+
+def test_what_is_left_behind_ends_with_the_worker(
+    jail: Jail, liar: Path, make: Callable[..., Worker], tmp_path: Path
+) -> None:
+    heartbeat = tmp_path / "scratch" / "heartbeat"
+    # The liar's shebang names the interpreter of this environment.
+    worker = make(jail=jail, readable=(liar.parent, Path(sys.prefix), Path(sys.base_prefix)))
+    assert worker.call("daemon", {"heartbeat": str(heartbeat)}, timeout=20)
+    deadline = time.monotonic() + 10
+    while not (heartbeat.exists() and heartbeat.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with pytest.raises(WorkerTimeout):
+        worker.call("hangs", {}, timeout=0.2)
+    size = heartbeat.stat().st_size
+    assert size > 0
+    time.sleep(0.4)
+    assert heartbeat.stat().st_size == size
+
+
+@pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
+def test_real_worker(name: str, tmp_path: Path) -> None:
+    jail = open_jail(name)
+    with Worker("model", python=sys.executable, jail=jail, scratch=tmp_path / "scratch") as worker:
+        answer = worker.call("hello", {}, timeout=120)
+        with pytest.raises(WorkerFailed) as caught:
+            worker.call("no such method", {}, timeout=20)
+    assert answer["python"].startswith("3.") and answer["gpu"] is None
+    assert caught.value.kind == "bad_request"
+
+
+def test_defuse() -> None:
+    assert "::" not in defuse("a::set-env name=X::v:::::") and "##[" not in defuse("##[error]x")
+    assert "\r" not in defuse("progress\r::stop") and defuse("plain\n\ttext") == "plain\n\ttext"
