@@ -43,7 +43,9 @@ def _gain(r: TargetResult) -> Chart | None:
         points.append(Point("A/A (noise)", r.noise.speedup, r.noise.low, r.noise.high))
     title = f"Gain with 95% interval ({n.conditions(r.headline)})"
     said = "; ".join(f"{p.label}: {n.ratio(p.value)} ({n.interval(p.low, p.high)})" for p in points)
-    light, dark = (draw_intervals(title, "baseline time / optimised time", points, dark=d) for d in (False, True))
+    light, dark = (
+        draw_intervals(title, "baseline time / optimised time", tuple(points), dark=d) for d in (False, True)
+    )
     return Chart("gain", light, dark, f"{title}. {said}", _intervals_as_text(title, points))
 
 
@@ -53,7 +55,7 @@ def _kernels(r: TargetResult) -> Chart | None:
         return None
     title = "Device time of each step alone, µs (median)"
     said = "; ".join(f"{b.label}: {_values(b)}" for b in bars)
-    light, dark = (draw_bars(title, "µs", bars, dark=d) for d in (False, True))
+    light, dark = (draw_bars(title, "µs", tuple(bars), dark=d) for d in (False, True))
     return Chart("kernels", light, dark, f"{title}. {said}", _bars_as_text(title, bars))
 
 

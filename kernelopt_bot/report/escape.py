@@ -14,7 +14,7 @@ from kernelopt_bot.report.text import one_line, visible
 BREAK = "&#8203;"
 _MARKUP = re.compile(r"([\\`*_\[\]|~])")
 # `#12`, `GH-12`, `owner/repo#12`, `@name`, `https://`, `www.`, `name@host` (by its at sign).
-_REFERENCE = re.compile(r"([@#]|\bGH-(?=\d)|\bwww(?=\.)|:(?=//))", re.IGNORECASE)
+_REFERENCE = re.compile(r"([@#]|GH-(?=\d)|www(?=\.)|:(?=//))", re.IGNORECASE)
 _LEADING_BLOCK = re.compile(r"^(?:([-+=])|(\d{1,9})([.)]))")
 
 

@@ -1,7 +1,11 @@
-"""Drawing: the same input gives the same bytes, so that a report's charts change only when its figures do."""
+"""Drawing: the same input gives the same bytes, so that a report's charts change only when its figures do.
+
+Drawing takes a tenth of a second; the last pictures are kept, since a run renders its report more than once.
+"""
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -59,7 +63,8 @@ class Bar:
     floor: float
 
 
-def draw_intervals(title: str, unit: str, points: Sequence[Point], *, dark: bool) -> bytes:
+@functools.lru_cache(maxsize=64)
+def draw_intervals(title: str, unit: str, points: tuple[Point, ...], *, dark: bool) -> bytes:
     """A row a point with its interval, and a line where nothing changes (1.0)."""
     colours = _DARK if dark else _LIGHT
     with _figure(title, unit, len(points) * 0.42, colours) as (figure, axes):
@@ -85,7 +90,8 @@ def draw_intervals(title: str, unit: str, points: Sequence[Point], *, dark: bool
         return _svg(figure)
 
 
-def draw_bars(title: str, unit: str, bars: Sequence[Bar], *, dark: bool) -> bytes:
+@functools.lru_cache(maxsize=64)
+def draw_bars(title: str, unit: str, bars: tuple[Bar, ...], *, dark: bool) -> bytes:
     """Three thin bars a step: before, after (where it changed) and the floor."""
     colours = _DARK if dark else _LIGHT
     with _figure(title, unit, len(bars) * 0.72, colours) as (figure, axes):

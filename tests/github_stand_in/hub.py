@@ -32,7 +32,7 @@ class GitFailed(Exception):
 
 @dataclass
 class Fault:
-    """Answers the next `times` requests of `operation` (`*`: of any) with `status`; with `after`, the work is done first."""
+    """Answers the next `times` requests of `operation` (`*`: of any) with `status`; `after` doing the work."""
 
     operation: str
     status: int
