@@ -151,12 +151,13 @@ def tools() -> list[Finding]:
     return found
 
 
-def disk(folder: Path) -> Finding:
+def disk(folder: Path, wanted: int = DISK_BYTES) -> Finding:
+    """`wanted` in bytes."""
     free = shutil.disk_usage(folder).free
     text = f"{free / 2**30:.1f} GiB free in {folder}"
-    if free >= DISK_BYTES:
+    if free >= wanted:
         return Finding("disk", "ok", text)
-    return Finding("disk", "blocking", text, f"a run wants {DISK_BYTES >> 30} GiB: free some, or set TMPDIR")
+    return Finding("disk", "blocking", text, f"a run wants {wanted / 2**30:.0f} GiB: free some, or set TMPDIR")
 
 
 def token() -> Finding:

@@ -69,7 +69,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UserError):
         return error.what
     if isinstance(error, process.ProcessError):
-        return ([error.why] + error.stderr.strip().splitlines())[-1][:300]
+        return [error.why, *error.stderr.strip().splitlines()][-1][:300]
     return (str(error) or type(error).__name__).splitlines()[0][:300]
 
 
