@@ -40,7 +40,8 @@ def explain(error: WorkerError, target: Target, doing: str) -> UserError:
                            fix="use smaller example inputs, or a larger `budget.wall_s`")
     if isinstance(error, WorkerCrashed):
         tail = "\n    ".join(error.stderr_tail.strip().splitlines()[-DETAIL_LINES:])
-        return Unavailable(f"the worker ended during {doing}: {error.how}", where=where + (f"\n    {tail}" if tail else ""),
+        return Unavailable(f"the worker ended during {doing}: {error.how}",
+                           where=where + (f"\n    {tail}" if tail else ""),
                            fix="check the memory of the machine and the model's native code", kind="crashed")
-    return Unavailable(f"{doing}: {error}", where=where, fix="the worker's answers cannot be trusted; nothing was adopted",
-                       kind="lied")
+    return Unavailable(f"{doing}: {error}", where=where, kind="lied",
+                       fix="the worker's answers cannot be trusted; nothing was adopted")

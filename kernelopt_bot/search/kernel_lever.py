@@ -1,8 +1,8 @@
 """The lever `kernel` on a GPU: generated kernels re-tuned and rewritten; every vendor call stays.
 
-For each place, most savings first: techniques propose, gate 1 filters, the survivors are timed against the compiler's kernel in
-one interleaved race, and the fastest that passes gate 2 is kept. Then the stack with all kept kernels goes through gates
-3 and 4; if it fails, kernels are dropped, least gain first.
+For each place, most savings first: techniques propose, gate 1 filters, the survivors are timed against the compiler's
+kernel in one interleaved race, and the fastest that passes gate 2 is kept. Then the stack with all kept kernels goes
+through gates 3 and 4; if it fails, kernels are dropped, least gain first.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class KernelSearch:
         """The best candidate for one place, if any passes. Raises WorkerError only when the worker cannot be had."""
         site, step = place.site, place.site.step
         try:
-            answer = self.worker.call("compile_baseline", {"source": site.kernel.source, "target": {"arch": self._arch}},
-                                      timeout=TIMEOUT_S)
+            answer = self.worker.call("compile_baseline", {
+                "source": site.kernel.source, "target": {"arch": self._arch}}, timeout=TIMEOUT_S)
             site = configured(place, answer)
         except (WorkerError, KeyError, ValueError) as e:
             self.session.progress.note(f"kernel: {site.kernel.name}: the baseline's kernel was not understood: {e}")
@@ -81,10 +81,10 @@ class KernelSearch:
                 passed.append(trial)
         arguments = lend(dict(place.call), self._scratch, self.worker.scratch)
         for trial in self._race(place, passed, arguments)[:CHECKED]:
-            candidate = trial.candidate
-            assert isinstance(candidate, KernelCandidate)
+            chosen = trial.candidate
+            assert isinstance(chosen, KernelCandidate)
             verdict = correctness.check_kernel(
-                candidate, site.kernel, step, arguments, self.worker, lane="cuda", secret=self.session.secret,
+                chosen, site.kernel, step, arguments, self.worker, lane="cuda", secret=self.session.secret,
                 precision=self.session.precision(), budget_s=CHECK_S)
             self._revive()
             trial = self.trials.update(trial, verdict)
@@ -184,10 +184,9 @@ def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, ke
                 seed=int(session.secret[:14], 16), floor_s=floor_s)
             verdicts.append(measured.verdict)
         passed = all(v.lets_on for v in verdicts)
-        left_out = left[-1]
-        for k in left:
-            if passed or k is left_out:
-                trials.update(k.trial, *verdicts, adopted=passed)
+        last = attempt == DROPS - 1
+        for k in left if passed or last else left[-1:]:
+            trials.update(k.trial, *verdicts, adopted=passed)
         if passed:
             return extended, measured, ""
         reason = next(f"{v.gate} gate: {v.reason}" for v in verdicts if not v.lets_on)

@@ -1,0 +1,90 @@
+"""`kernelopt optimize PATH[:CLASS] ...`: the same search by hand, without git."""
+
+from __future__ import annotations
+
+import signal
+import types
+from pathlib import Path
+
+import click
+
+from kernelopt_bot.cli import outcome
+from kernelopt_bot.cli.progress import shown
+from kernelopt_bot.config import Config, load
+from kernelopt_bot.errors import InputError, UserError
+from kernelopt_bot.report.build import build
+from kernelopt_bot.search.result import RunResult
+from kernelopt_bot.search.run import run_all
+from kernelopt_bot.targets.discover import by_hand
+from kernelopt_bot.targets.target import Target
+
+
+def on_termination(signum: int, frame: types.FrameType | None) -> None:
+    """A cancelled job sends SIGTERM: end as after Ctrl-C, with what was verified."""
+    raise KeyboardInterrupt
+
+
+@click.command("optimize")
+@click.argument("specs", nargs=-1, required=True, metavar="PATH[:CLASS]...")
+@click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=Path("kernelopt-out"),
+              show_default=True, help="Folder for report.md, report.json, charts and artifacts.")
+@click.option("--levers", default="", help="Comma-separated, instead of the configured ones: kernel,dispatch,launch.")
+@click.option("--device", default="", help="auto, cpu, cuda or cuda:N, instead of the configured one.")
+@click.option("--sandbox", type=click.Choice(["auto", "docker", "bubblewrap", "landlock", "process"]), default=None,
+              help="Jail for executed code, instead of the configured one.")
+@click.option("--budget", type=click.FloatRange(min=1), default=None, help="Wall seconds for a target.")
+@click.option("--json", "as_json", is_flag=True, help="Print report.json instead of the report.")
+def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sandbox: str | None, budget: float | None,
+            as_json: bool) -> int:
+    """Search for faster kernels for models named by hand.
+
+    A model is a class in a file with example inputs beside it (get_inputs, and get_init_inputs for its
+    constructor), or one from .kernelopt.yml. Nothing is published: the artifact is in OUTPUT, ready to be copied.
+    """
+    signal.signal(signal.SIGTERM, on_termination)
+    found = [by_hand(spec) for spec in specs]
+    root = found[0][0]
+    if any(other != root for other, _ in found):
+        raise InputError("the models do not belong to one project", where=", ".join(specs),
+                         fix="optimise the models of one project at a time")
+    config = overridden(load(root), levers=levers, device=device, sandbox=sandbox, budget=budget)
+    folder = outcome.run_folder(output)
+    targets = distinct([target for _, target in found])
+    with shown() as progress:
+        finished = run_all(targets, config=config, root=root, base=root, folder=folder, progress=progress)
+    run = RunResult(finished.results, f"kernelopt optimize {' '.join(specs)}", stopped=finished.stopped)
+    report = build(run)
+    outcome.write_files(report, output)
+    outcome.show(report, output, as_json=as_json)
+    if not as_json:
+        for result in run.results:
+            if result.artifact:
+                click.echo(f"artifact: {folder / 'bundle' / result.artifact}")
+    return outcome.exit_code(run, interrupted=finished.interrupted)
+
+
+def distinct(targets: list[Target]) -> list[Target]:
+    """Raises InputError if two targets would share a folder."""
+    names = [t.name for t in targets]
+    twice = next((n for n in names if names.count(n) > 1), "")
+    if twice:
+        raise InputError(f"{twice} is named twice", fix="name each model once")
+    return targets
+
+
+def overridden(config: Config, *, levers: str, device: str, sandbox: str | None, budget: float | None) -> Config:
+    """The configuration with the command line's values, which are checked like the file's. Raises InputError."""
+    data = config.model_dump()
+    if levers:
+        data["levers"] = tuple(name.strip() for name in levers.split(",") if name.strip())
+    if device:
+        data["device"] = device
+    if sandbox:
+        data["sandbox"] = sandbox
+    if budget is not None:
+        data["budget"] = {**data["budget"], "wall_s": budget}
+    try:
+        return Config.model_validate(data)
+    except ValueError as e:
+        raise InputError("the command line has a value that is not permitted", where=str(e).splitlines()[1],
+                         fix="run `kernelopt optimize --help`") from UserError("")

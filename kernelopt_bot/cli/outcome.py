@@ -1,0 +1,66 @@
+"""What a finished search becomes: files, the terminal, the step's summary and outputs."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from kernelopt_bot.publish.publication import Published
+from kernelopt_bot.report.blocks import Report
+from kernelopt_bot.report.facts import adopted
+from kernelopt_bot.report.machine import render_json
+from kernelopt_bot.report.terminal import print_report
+from kernelopt_bot.report.write import write, write_summary
+from kernelopt_bot.search.result import RunResult
+
+INTERRUPTED = 130
+
+
+def run_folder(output: Path) -> Path:
+    """A new folder for this run's trials and artifacts."""
+    return output.absolute() / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+
+
+def write_files(report: Report, output: Path) -> None:
+    """report.md, report.json, charts, and the step's summary where there is one. Raises UserError."""
+    write(report, output)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        write_summary(report, Path(summary))
+
+
+def show(report: Report, output: Path, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(render_json(report.data))
+        return
+    console = Console()
+    print_report(report, console)
+    console.print(f"\nreport: {output / 'report.md'}\ndata:   {output / 'report.json'}", highlight=False, markup=False,
+                  soft_wrap=True)
+
+
+def write_outputs(run: RunResult, published: Published, output: Path) -> None:
+    """The action's outputs, where GITHUB_OUTPUT names a file. Values are one line each."""
+    path = os.environ.get("GITHUB_OUTPUT")
+    if not path:
+        return
+    headlines = [r.headline.speedup for r in run.results if r.headline]
+    values = {
+        "operation": published.operation, "branch": published.branch, "head-sha": published.head_sha,
+        "pull-request-number": published.number or "", "pull-request-url": published.url,
+        "adopted": sum(len(adopted(r)) for r in run.results),
+        "speedup": f"{max(headlines):.4f}" if headlines else "", "report": (output / "report.json").absolute(),
+    }
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.writelines(f"{name}={' '.join(str(value).split())}\n" for name, value in values.items())
+
+
+def exit_code(run: RunResult, *, interrupted: bool) -> int:
+    """0 if every target was handled, else 1; 130 after an interruption."""
+    if interrupted:
+        return INTERRUPTED
+    return 1 if run.stopped or any(r.error for r in run.results) else 0

@@ -1,0 +1,109 @@
+"""`kernelopt run`: what a runner does for an event, from the payload to the pull request."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import click
+
+from kernelopt_bot.cli import outcome
+from kernelopt_bot.cli.optimize import on_termination
+from kernelopt_bot.cli.progress import shown
+from kernelopt_bot.config import Config
+from kernelopt_bot.events.job import Ignored, Job
+from kernelopt_bot.events.payload import from_environment
+from kernelopt_bot.publish.content import publication
+from kernelopt_bot.publish.github import GitHubForge
+from kernelopt_bot.publish.local import LocalForge
+from kernelopt_bot.publish.publication import Forge, Published
+from kernelopt_bot.report.blocks import Report
+from kernelopt_bot.report.build import build
+from kernelopt_bot.search.result import RunResult
+from kernelopt_bot.search.run import Finished, run_all
+from kernelopt_bot.targets.checkout import checkout
+from kernelopt_bot.targets.diff import affected, config_for
+from kernelopt_bot.targets.git import Repository, open_repository
+from kernelopt_bot.targets.target import Affected
+
+TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
+
+
+@click.command("run")
+@click.option("--publish", "where", type=click.Choice(["github", "local", "report"]), default="github",
+              show_default=True, help="A pull request, a branch in this repository, or the report only.")
+@click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=Path("kernelopt-out"),
+              show_default=True, help="Folder for report.md, report.json, charts and the run's records.")
+@click.option("--json", "as_json", is_flag=True, help="Print report.json instead of the report.")
+def command(where: str, output: Path, as_json: bool) -> int:
+    """Handle the event of this workflow run (GITHUB_EVENT_NAME, GITHUB_EVENT_PATH) in the current repository."""
+    signal.signal(signal.SIGTERM, on_termination)
+    # The token is this process's business only: nothing that it starts may find it.
+    token = next((t for t in [os.environ.pop(name, "") for name in TOKENS] if t), "")
+    repository = open_repository(Path.cwd())
+    job = from_environment(os.environ)
+    if isinstance(job, Ignored):
+        click.echo(f"nothing to do: {job.reason}")
+        outcome.write_outputs(RunResult((), "kernelopt run"), Published("reported", reason=job.reason), output)
+        return 0
+    config = config_for(repository, job.base_sha, job.head_sha)
+    found = affected(repository, job.base_sha, job.head_sha, config)
+    folder = outcome.run_folder(output)
+    finished = _search(repository, found, config.config, folder)
+    run = RunResult(
+        finished.results, "kernelopt optimize " + " ".join(f"{t.path}:{t.entry}" for t in found.targets),
+        skipped=found.skipped, base_sha=found.base, head_sha=found.head, repository=job.repository,
+        pull_request=job.pull_request.number if job.pull_request else None, stopped=finished.stopped)
+    report = build(run)
+    outcome.write_files(report, output)
+    outcome.show(report, output, as_json=as_json)
+    if finished.interrupted:
+        return outcome.INTERRUPTED
+    published = _publish(_forge(where, job, token, output), job, run, report, folder, config.config)
+    outcome.write_outputs(run, published, output)
+    if not as_json:
+        click.echo(_said(published))
+    return outcome.exit_code(run, interrupted=False)
+
+
+def _search(repository: Repository, found: Affected, config: Config, folder: Path) -> Finished:
+    """Raises UserError where nothing can be run at all."""
+    if not found.targets:
+        return Finished((), "")
+    with shown() as progress:
+        progress.note(f"{len(found.targets)} targets are affected: {', '.join(t.name for t in found.targets)}")
+        clean = checkout(repository, found.head, folder / "checkout")
+        for path, reason in clean.skipped:
+            progress.note(f"not in the checkout: {path}: {reason}")
+        return run_all(found.targets, config=config, root=clean.root, base=Path.cwd(), folder=folder, progress=progress)
+
+
+def _forge(where: str, job: Job, token: str, output: Path) -> Forge | None:
+    if where == "github":
+        return GitHubForge(job.repository, token)
+    return LocalForge(Path.cwd(), output) if where == "local" else None
+
+
+def _publish(forge: Forge | None, job: Job, run: RunResult, report: Report, folder: Path, config: Config) -> Published:
+    """Raises UserError; the report is already written then."""
+    wanted = config.publish
+    made = publication(
+        run, report, folder / "bundle", base_ref=job.pull_request.head_ref if job.pull_request else job.default_branch,
+        base_sha=job.head_sha, branch_prefix=wanted.branch_prefix, subject=wanted.commit_message, labels=wanted.labels,
+        draft=wanted.draft)
+    if made is None:
+        return Published("reported", reason="nothing is faster than the best applicable baseline")
+    if forge is None:
+        return Published("reported", reason="publication is switched off")
+    if job.pull_request and job.pull_request.fork:
+        return Published("reported", reason="the pull request comes from a fork")
+    return forge.publish(made)
+
+
+def _said(published: Published) -> str:
+    if published.operation == "reported":
+        return f"not published: {published.reason}"
+    number = f" pull request #{published.number}" if published.number else ""
+    where = f"branch {published.branch} at {published.head_sha[:12]} {published.url}".rstrip()
+    return f"{published.operation}:{number} {where}"

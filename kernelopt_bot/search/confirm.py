@@ -1,0 +1,160 @@
+"""The stitched whole verified again: a new process, new seeds, every baseline. Only these figures are reported."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from kernelopt_bot.contract.candidate import Lever
+from kernelopt_bot.gates import model, performance, statistics
+from kernelopt_bot.gates.performance import Measured, Settings
+from kernelopt_bot.gates.verdict import Verdict
+from kernelopt_bot.sandbox.client import Worker, WorkerError
+from kernelopt_bot.search.loading import load
+from kernelopt_bot.search.result import Comparison, FirstCall, LeverGain, Noise
+from kernelopt_bot.search.session import Session
+from kernelopt_bot.search.stack import DEFAULT, Stack
+from kernelopt_bot.targets.target import Target
+
+FIRST_CALL_TIMEOUT_S = 600.0
+CPU_REASON = "CUDA graphs need a GPU; on a CPU this mode is default torch.compile"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The stack after a lever, with how many pieces it adopted."""
+
+    lever: Lever
+    stack: Stack
+    adopted: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    verdicts: tuple[Verdict, ...]
+    headline: Comparison | None
+    against: tuple[Comparison, ...]
+    not_applicable: Mapping[str, str]
+    noise: Noise | None
+    levers: tuple[LeverGain, ...]
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    secret: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.verdicts) and all(v.lets_on for v in self.verdicts)
+
+
+def baselines(has_gpu: bool) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The arms to beat, and why others do not apply."""
+    arms = [dict(DEFAULT), {**DEFAULT, "name": "eager", "kind": "eager"}]
+    if has_gpu:
+        arms.append({**DEFAULT, "name": "reduce-overhead", "mode": "reduce-overhead"})
+    arms.append({**DEFAULT, "name": "max-autotune", "mode": "max-autotune"})
+    return arms, {} if has_gpu else {"reduce-overhead": CPU_REASON}
+
+
+def confirm(session: Session, target: Target, stages: Sequence[Stage], settings: Settings,
+            floor_s: float | None) -> Confirmation:
+    """Gates 3 and 4 of the last stage's stack, and each lever's gain on top of the ones before.
+
+    Raises WorkerError only if the model cannot be loaded again.
+    """
+    stack = stages[-1].stack
+    secret = secrets.token_hex(32)
+    gates = session.config.gates
+    seed = int(secret[:14], 16)
+    arms, not_applicable = baselines(session.has_gpu)
+    lever: Lever = "kernel" if stack.kernels else "launch"
+    with session.model_worker("confirm") as worker:
+        load(session, worker, target)
+        session.progress.update("confirming: model gate with new seeds")
+        verdicts = [model.check(worker, artifact=str(stack.folder), options={}, secret=secret, seeds=gates.seeds,
+                                inits=gates.inits, precision=session.precision(), kernels=bool(stack.kernels))]
+        if not verdicts[0].lets_on:
+            return Confirmation(tuple(verdicts), None, (), not_applicable, None, (), secret=secret)
+        session.progress.update("confirming: timing against every baseline")
+        measured = performance.measure(
+            worker, candidate=stack.arm("candidate"), baselines=arms, settings=settings, lever=lever,
+            has_gpu=session.has_gpu, secret=secret, seed=seed, floor_s=floor_s)
+        verdicts.append(measured.verdict)
+        against = decisive(measured, session, settings)
+        missing = {a["name"] for a in arms} - {c.baseline for c in against}
+        not_applicable |= {name: "it could not be compiled or timed here" for name in missing}
+        headline = min(against, key=lambda c: c.speedup) if measured.verdict.lets_on and against else None
+        session.progress.update("confirming: each lever by itself")
+        gains = lever_gains(session, worker, stages, against, settings, secret)
+    return Confirmation(tuple(verdicts), headline, measured.comparisons, not_applicable, measured.noise, gains,
+                        measured.peak_bytes, secret)
+
+
+def decisive(measured: Measured, session: Session, settings: Settings) -> tuple[Comparison, ...]:
+    """The comparisons in the configured metric and cache state (a CPU knows only warm caches)."""
+    cache = settings.cache if session.has_gpu else "warm"
+    return tuple(c for c in measured.comparisons if (c.metric, c.cache) == (settings.metric, cache))
+
+
+def lever_gains(session: Session, worker: Worker, stages: Sequence[Stage], against: Sequence[Comparison],
+                settings: Settings, secret: str) -> tuple[LeverGain, ...]:
+    """Each lever over the stack before it. A single lever's gain is the gain over the default, measured already."""
+    changed = [s for s in stages if s.adopted]
+    gains: list[LeverGain] = []
+    before = Stack()
+    for stage in stages:
+        if not stage.adopted:
+            gains.append(LeverGain(stage.lever, 0, None, stage.reason))
+            continue
+        comparison: Comparison | None = None
+        if len(changed) == 1:
+            comparison = next((c for c in against if c.baseline == "default"), None)
+        else:
+            measured = performance.measure(
+                worker, candidate=stage.stack.arm("candidate"), baselines=[before.arm("default")],
+                settings=replace(settings, budget_s=settings.budget_s / 2), lever=stage.lever, has_gpu=session.has_gpu,
+                secret=secret, seed=int(secret[:14], 16), others=False)
+            comparison = next(iter(decisive(measured, session, settings)), None)
+        gains.append(LeverGain(stage.lever, stage.adopted, comparison))
+        before = stage.stack
+    return tuple(gains)
+
+
+def first_calls(session: Session, target: Target, stack: Stack) -> FirstCall | None:
+    """Seconds to the first output in fresh processes, with empty and with warm caches; None if it cannot be had."""
+    seconds: list[float] = []
+    try:
+        for arm in (stack.arm("candidate"), dict(DEFAULT)):
+            for state in ("cold", "warm"):
+                session.progress.update(f"first call: {arm['name']}, {state} caches")
+                # One scratch folder for both, so that the second process finds the first one's caches.
+                with session.model_worker(f"first-{arm['name']}") as worker:
+                    load(session, worker, target)
+                    answer = worker.call("first_call", {"arm": arm, "cache": "first-call-cache"},
+                                         timeout=FIRST_CALL_TIMEOUT_S)
+                    seconds.append(float(answer["seconds"]))
+    except WorkerError as e:
+        session.progress.note(f"first call: not measured: {e}")
+        return None
+    return FirstCall(*seconds)
+
+
+def control(session: Session, worker: Worker, settings: Settings) -> Noise | None:
+    """The default against itself, where no candidate came as far as gate 4: how noisy this machine is."""
+    session.progress.update("the default against itself (A/A)")
+    arms = [dict(DEFAULT), {**DEFAULT, "name": performance.CONTROL}]
+    try:
+        answer = worker.call("time_model", {
+            "arms": arms, "pairs": [["default", performance.CONTROL]], "metric": settings.metric,
+            "cache": settings.cache if session.has_gpu else "warm", "budget_s": settings.budget_s / 2,
+            "secret": session.secret, "check": False}, timeout=FIRST_CALL_TIMEOUT_S)
+        sample = answer["samples"][0]
+        found = statistics.estimate(sample["a_s"], sample["b_s"], np.random.default_rng(int(session.secret[:14], 16)),
+                                    confidence=settings.confidence)
+    except (WorkerError, ValueError, IndexError) as e:
+        session.progress.note(f"A/A control: not measured: {e}")
+        return None
+    return Noise(found.speedup, found.low, found.high, found.blocks)

@@ -1,0 +1,246 @@
+"""The way of one target: load, capture, profile, levers, confirmation, artifact. Whatever fails, the baseline stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kernelopt_bot import __version__
+from kernelopt_bot.compiler.program import Program
+from kernelopt_bot.contract.candidate import Lever
+from kernelopt_bot.device import profiling, roofs
+from kernelopt_bot.device.profile import Profile, Roofs
+from kernelopt_bot.errors import UserError
+from kernelopt_bot.gates.performance import Measured, Settings
+from kernelopt_bot.sandbox.client import Worker, WorkerError
+from kernelopt_bot.search import capturing, confirm, kernel_lever, options_lever, pretend_lever
+from kernelopt_bot.search.capturing import Captured
+from kernelopt_bot.search.confirm import Confirmation, Stage
+from kernelopt_bot.search.explain import explain
+from kernelopt_bot.search.loading import covered, load
+from kernelopt_bot.search.result import FirstCall, LeverGain, Noise, TargetResult
+from kernelopt_bot.search.session import Session
+from kernelopt_bot.search.sites import places
+from kernelopt_bot.search.stack import DEFAULT, Stack
+from kernelopt_bot.search.trials import Trials
+from kernelopt_bot.targets.target import Target
+
+ORDER: tuple[Lever, ...] = ("dispatch", "launch", "kernel")
+"""Kernels last: in a launch-bound model their gain shows only once the host no longer holds the device up."""
+NOT_YET: Mapping[str, str] = {"region": "the lever `region` is not available in this release"}
+
+
+@dataclass
+class _Work:
+    """What is known of the target so far."""
+
+    session: Session
+    target: Target
+    trials: Trials
+    settings: Settings
+    versions: Mapping[str, Any]
+    loaded: dict[str, Any]
+    captured: Captured
+    roofs: Roofs
+    profile: Profile
+    stack: Stack = field(default_factory=Stack)
+    stages: list[Stage] = field(default_factory=list)
+    last: Measured | None = None
+    noise: Noise | None = None
+    """The A/A control where no gate measured one."""
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Of the artifact's manifest."""
+        gpu = self.versions.get("gpu")
+        known = {"torch": self.versions["torch"], "triton": self.versions["triton"],
+                 "device": gpu["name"] if gpu else self.versions["cpu"]}
+        return {**known, "capability": list(gpu["capability"])} if gpu else known
+
+
+def optimise(session: Session, target: Target) -> TargetResult:
+    """Everything about one target. An anticipated failure becomes `error`; bugs and a full disk are raised."""
+    trials = Trials(session.archive, session.budget)
+    work: _Work | None = None
+    try:
+        with session.model_worker("model") as worker:
+            work = _begin(session, worker, target, trials)
+            _levers(work, worker)
+            if work.last is None:
+                work.noise = confirm.control(session, worker, work.settings)
+        return _finish(work)
+    except WorkerError as e:
+        error = explain(e, target, "the search")
+    except UserError as e:
+        if e.kind in ("disk_full", "unwritable"):
+            raise
+        error = e
+    session.progress.note(f"{target.name}: {error.what}")
+    return replace(_result(session, target, trials, work), error=str(error))
+
+
+def _begin(session: Session, worker: Worker, target: Target, trials: Trials) -> _Work:
+    """Load, capture and profile. Raises WorkerError, UserError."""
+    progress = session.progress
+    progress.update(f"{target.name}: loading the model")
+    versions = worker.call("hello", {}, timeout=120)
+    loaded = load(session, worker, target)
+    gpu = versions.get("gpu")
+    device = str(gpu["name"] if gpu else versions["cpu"])
+    progress.update(f"{target.name}: capturing what the compiler makes of it")
+    captured = capturing.capture(worker, target.name, session.lane, device, versions)
+    if gpu:
+        progress.update(f"{target.name}: measuring the device")
+        with session.kernel_worker("roofs") as kernel_worker:
+            ceilings = roofs.measured(kernel_worker.call, gpu)
+    else:
+        ceilings = roofs.assumed(device, cores=int(versions.get("threads", 1)))
+    progress.update(f"{target.name}: profiling {len(captured.program.kernel_steps)} kernels")
+    profile = capturing.profile(worker, captured, ceilings, {})
+    gates = session.config.gates
+    settings = Settings(min_gain=gates.min_gain, metric=gates.metric, cache=gates.cache, no_regress=gates.no_regress,
+                        confidence=gates.confidence, memory_limit=gates.memory_limit)
+    return _Work(session, target, trials, settings, versions, loaded, captured, ceilings, profile)
+
+
+def _levers(work: _Work, worker: Worker) -> None:
+    """Each lever that was asked for, on top of what was adopted before it."""
+    asked = work.session.config.levers
+    for lever in (*ORDER, *(lv for lv in asked if lv not in ORDER)):
+        if lever not in asked:
+            continue
+        reason = NOT_YET.get(lever) or work.session.budget.exhausted()
+        before = work.stack
+        if not reason:
+            with work.session.budget.device() if work.session.has_gpu else _free():
+                reason = _kernels(work, worker) if lever == "kernel" else _options(work, worker, lever)
+        adopted = sum(t.adopted and t.candidate.lever == lever for t in work.trials.all())
+        work.stages.append(Stage(lever, work.stack, adopted if work.stack is not before else 0, reason))
+
+
+def _options(work: _Work, worker: Worker, lever: Lever) -> str:
+    outcome = options_lever.run(
+        work.session, worker, work.stack, work.captured.program, work.profile, lever, work.trials, work.settings,
+        work.environment, work.target.entry)
+    if outcome.measured is not None:
+        work.stack, work.last = outcome.stack, outcome.measured
+    return outcome.reason
+
+
+def _kernels(work: _Work, worker: Worker) -> str:
+    session = work.session
+    if not session.has_gpu:
+        try:
+            return pretend_lever.run(session, worker, work.target.name, work.versions, work.trials, work.target.entry)
+        except WorkerError as e:
+            # The other levers do not depend on the pretended GPU.
+            return f"no GPU, and the pretended one does not take this model: {str(e).splitlines()[0]}"
+    captured, profile = work.captured, work.profile
+    if work.stack.options:
+        captured = capturing.capture(worker, work.target.name, session.lane, captured.program.device, work.versions,
+                                     options=work.stack.options)
+        profile = capturing.profile(worker, captured, work.roofs, work.stack.options)
+    found = places(captured, profile, work.roofs)
+    if not found:
+        return "every generated kernel is at its floor" if captured.program.kernel_steps else "no generated kernel"
+    major, minor = work.versions["gpu"]["capability"]
+    with session.kernel_worker("kernels") as kernel_worker:
+        kept = kernel_lever.search(session, kernel_worker, work.trials, captured, worker.scratch, found,
+                                   profile.call_us, 10 * int(major) + int(minor))
+    floor = profiling.physical_floor_s(captured.program, work.roofs)
+    stack, measured, reason = kernel_lever.adopt(
+        session, worker, work.stack, captured, kept, work.trials, work.settings, floor, work.environment,
+        work.target.entry)
+    if measured is not None:
+        work.stack, work.last, work.captured = stack, measured, captured
+    return reason
+
+
+def _finish(work: _Work) -> TargetResult:
+    """Confirm the stack in new processes; what fails is taken off again, last lever first."""
+    session, target = work.session, work.target
+    result = _result(session, target, work.trials, work)
+    if work.stack.empty:
+        return replace(result, levers=tuple(LeverGain(s.lever, 0, None, s.reason) for s in work.stages),
+                       noise=result.noise or _noise(work))
+    floor = profiling.physical_floor_s(work.captured.program, work.roofs)
+    stages, confirmation = list(work.stages), None
+    while stages and any(s.adopted for s in stages):
+        confirmation = confirm.confirm(session, target, stages, work.settings, floor)
+        if confirmation.passed:
+            break
+        session.progress.note("confirmation failed: " + next(
+            f"{v.gate}: {v.reason}" for v in confirmation.verdicts if not v.lets_on))
+        stages = _without_last(stages, confirmation, work.trials)
+    assert confirmation is not None
+    if not confirmation.passed:
+        levers = tuple(LeverGain(s.lever, 0, None, s.reason) for s in stages)
+        return replace(_confirmed(result, confirmation), trials=work.trials.all(), levers=levers, headline=None)
+    stack = stages[-1].stack
+    result = replace(_confirmed(result, confirmation), trials=work.trials.all())
+    first: FirstCall | None = None
+    if not session.budget.exhausted() or not session.has_gpu:
+        first = confirm.first_calls(session, target, stack)
+    return replace(result, first_call=first, artifact=_ship(work, stack, confirmation),
+                   spent=session.budget.spent())
+
+
+def _without_last(stages: list[Stage], confirmation: Confirmation, trials: Trials) -> list[Stage]:
+    """The stages with the last adopting lever's pieces taken back."""
+    at = max(i for i, s in enumerate(stages) if s.adopted)
+    lever = stages[at].lever
+    why = next(v for v in confirmation.verdicts if not v.lets_on)
+    for trial in trials.all():
+        if trial.adopted and trial.candidate.lever == lever:
+            trials.record(replace(trial, adopted=False, note=f"not confirmed: {why.gate} gate: {why.reason}"))
+    before = stages[at - 1].stack if at else Stack()
+    reason = f"not confirmed in a new process: {why.gate} gate: {why.reason}"
+    return [*stages[:at], *(replace(s, stack=before, adopted=0, reason=reason if i == 0 else s.reason)
+                            for i, s in enumerate(stages[at:]))]
+
+
+def _ship(work: _Work, stack: Stack, confirmation: Confirmation) -> str:
+    """Write the artifact with its confirmed figures, where publication takes it from."""
+    headline = confirmation.headline
+    evidence = {} if headline is None else {
+        "speedup": headline.speedup, "low": headline.low, "high": headline.high, "baseline": headline.baseline,
+        "metric": headline.metric, "cache": headline.cache}
+    relative = f"{work.session.config.artifact.root}/{work.target.name}"
+    program: Program = work.captured.program
+    folder = work.session.folder.parent / "bundle" / relative
+    stack.written(folder, program, work.target.entry, work.environment, evidence)
+    return relative
+
+
+def _confirmed(result: TargetResult, c: Confirmation) -> TargetResult:
+    return replace(result, stitched=c.verdicts, headline=c.headline, against=c.against, not_applicable=c.not_applicable,
+                   noise=c.noise or result.noise, levers=c.levers, peak_memory=c.peak_bytes, secret=c.secret)
+
+
+def _noise(work: _Work) -> Noise | None:
+    return work.last.noise if work.last else work.noise
+
+
+def _result(session: Session, target: Target, trials: Trials, work: _Work | None) -> TargetResult:
+    environment: dict[str, Any] = {"kernelopt": __version__, "jail": session.jail.name, "lane": session.lane}
+    if work is not None:
+        environment |= {k: v for k, v in work.versions.items() if k != "gpu"}
+        environment["gpu"] = work.versions.get("gpu")
+        environment["baseline_arm"] = DEFAULT["name"]
+    return TargetResult(
+        target=target, program=work.captured.program if work else None, profile=work.profile if work else None,
+        trials=trials.all(), levers=(), stitched=(), headline=None, against=(), not_applicable={},
+        noise=_noise(work) if work else None, first_call=None, peak_memory={},
+        covered=covered(work.loaded) if work else (), secret=session.secret, environment=environment,
+        spent=session.budget.spent(), inputs_origin=f"{target.inputs} ({target.origin})")
+
+
+class _free:
+    """Nothing to charge without a GPU."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None

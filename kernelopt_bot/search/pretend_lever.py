@@ -1,0 +1,140 @@
+"""The lever `kernel` without a GPU: gates 1 to 3 for real (a cubin, Triton's interpreter), gate 4 not measured.
+
+The target is captured for a pretended GPU. Nothing can be adopted; what comes out is which candidates are correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernelopt_bot.compiler.artifact import AdoptedKernel
+from kernelopt_bot.contract.candidate import KernelCandidate
+from kernelopt_bot.device import roofs
+from kernelopt_bot.gates import correctness, model, performance, static
+from kernelopt_bot.gates.answers import judged
+from kernelopt_bot.gates.verdict import Verdict
+from kernelopt_bot.playbook.technique import Site, ranked
+from kernelopt_bot.sandbox.client import Worker, WorkerError
+from kernelopt_bot.sandbox.lend import lend
+from kernelopt_bot.search import capturing
+from kernelopt_bot.search.capturing import Captured
+from kernelopt_bot.search.result import Trial
+from kernelopt_bot.search.session import Session
+from kernelopt_bot.search.sites import Place, configured, places
+from kernelopt_bot.search.stack import Stack
+from kernelopt_bot.search.trials import Trials
+
+ARCH = 90
+DEVICE = "pretended sm_90"
+PLACES = 3
+"""Steps tried: the interpreter takes seconds where a GPU takes microseconds."""
+FOR_EACH_PLACE = 3
+INTERPRET_S = 20.0
+"""Interpreter time for gate 2 of one candidate."""
+TIMEOUT_S = 300.0
+SAVE_LIMIT_BYTES = 64 << 20
+
+
+def run(session: Session, worker: Worker, target_name: str, versions: Mapping[str, Any], trials: Trials,
+        class_name: str) -> str:
+    """Records the trials. Returns why nothing was adopted, which is always so without a GPU.
+
+    `worker` is a model worker with the target loaded. Raises WorkerError where the capture itself fails.
+    """
+    answer = worker.call("capture", {"lane": "pretend", "options": {}, "save_limit_bytes": SAVE_LIMIT_BYTES},
+                         timeout=TIMEOUT_S)
+    with (session.kernel_worker("interpret", interpret=True) as interpreter,
+          session.kernel_worker("compile") as compiler):
+        recorded = _recorded(answer, worker, interpreter)
+        captured = capturing.made(recorded, target_name, "pretend", DEVICE, versions, {})
+        found = places(captured, None, roofs.pretended())
+        if not found:
+            return "the compiler generates no Triton kernel for this model"
+        for n, place in enumerate(found[:PLACES]):
+            if spent := session.budget.exhausted():
+                return spent
+            session.progress.update(f"kernel, without a GPU: {place.site.kernel.name}", n, min(PLACES, len(found)))
+            for trial in _candidates(session, place, compiler, interpreter, trials):
+                _stitched(session, trial, place, captured, worker, interpreter, trials, versions, class_name)
+    return "no GPU: gates 1 to 3 were run, gate 4 was not measured"
+
+
+def _recorded(answer: Mapping[str, Any], worker: Worker, interpreter: Worker) -> dict[str, Any]:
+    """The captured graphs with the calls that the interpreter recorded."""
+    graphs = []
+    for graph in answer["graphs"]:
+        inputs = lend(graph["saved_inputs"], worker.scratch, interpreter.scratch)
+        done = interpreter.call("interpret_graph", {"source": graph["source"], "inputs": inputs,
+                                                    "save_limit_bytes": SAVE_LIMIT_BYTES}, timeout=TIMEOUT_S)
+        graphs.append({**graph, "calls": done["calls"]})
+    return {**answer, "graphs": graphs}
+
+
+def _candidates(session: Session, place: Place, compiler: Worker, interpreter: Worker,
+                trials: Trials) -> Sequence[Trial]:
+    """Gates 1 and 2 of some candidates of one place; the one rewriting most first, one that passes is enough."""
+    try:
+        answer = compiler.call("compile_baseline", {"source": place.site.kernel.source, "target": {"arch": ARCH}},
+                               timeout=TIMEOUT_S)
+        site = configured(place, answer)
+    except (WorkerError, KeyError, ValueError) as e:
+        session.progress.note(f"kernel: {place.site.kernel.name}: the baseline's kernel was not understood: {e}")
+        if not compiler.alive:
+            compiler.restart()
+        return ()
+    integers = {**correctness.integers(site.step), "num_sms": site.roofs.multiprocessors}
+    for candidate in _proposals(site):
+        if session.budget.exhausted():
+            break
+        first = static.check_kernel(candidate, site.kernel, compiler, integers=integers, arch=ARCH)
+        trial = trials.judged(candidate, first)
+        if not compiler.alive:
+            compiler.restart()
+        if trial.stopped_by is None:
+            trial = trials.update(trial, correctness.check_kernel(
+                candidate, site.kernel, site.step, place.call, interpreter, lane="interpret", secret=session.secret,
+                precision=session.precision(), budget_s=INTERPRET_S))
+            if not interpreter.alive:
+                interpreter.restart()
+        if trial.stopped_by is None:
+            return (trial,)
+    return ()
+
+
+def _proposals(site: Site) -> Sequence[KernelCandidate]:
+    """The first idea of each technique: true rewrites before other launch configurations."""
+    found = [next(iter(technique.propose(site)), None) for _, technique in ranked(site)]
+    return [c for c in found if c is not None][:FOR_EACH_PLACE]
+
+
+def _stitched(session: Session, trial: Trial, place: Place, captured: Captured, worker: Worker, interpreter: Worker,
+              trials: Trials, versions: Mapping[str, Any], class_name: str) -> None:
+    """Gate 3 on the whole interpreted program with the candidate in it, and gate 4's answer."""
+    candidate = trial.candidate
+    assert isinstance(candidate, KernelCandidate)
+    environment = {"torch": versions["torch"], "triton": versions["triton"], "device": DEVICE, "capability": [9, 0]}
+
+    def judge() -> Verdict:
+        stack = Stack().with_kernels((AdoptedKernel(candidate),)).written(
+            session.artifacts / candidate.id, captured.program, class_name, environment)
+        graph = captured.program.graphs[candidate.graph]
+        references = worker.call("reference_graph", {"graph": graph.index, "secret": session.secret}, timeout=TIMEOUT_S)
+        draws = lend(references["draws"], worker.scratch, interpreter.scratch)
+        expected = sum(s.hash == candidate.run_hash for s in graph.steps)
+        answer = interpreter.call("check_interpreted", {
+            "source": graph.source, "artifact": str(stack.folder), "expected": expected, "draws": draws,
+            "precision": session.precision()}, timeout=TIMEOUT_S)
+        return model.decide(answer, kernels=True, draws_asked=len(draws))
+
+    verdict = judged("model", judge)
+    if not interpreter.alive:
+        interpreter.restart()
+    verdict = replace(verdict, evidence={**verdict.evidence, "lane": "interpreter", "calls": place.calls})
+    trial = trials.update(trial, verdict)
+    if trial.stopped_by is None:
+        settings = performance.Settings()
+        measured = performance.measure(worker, candidate={"name": "candidate"}, baselines=[], settings=settings,
+                                       lever="kernel", has_gpu=False, secret=session.secret, seed=0)
+        trials.update(trial, measured.verdict)

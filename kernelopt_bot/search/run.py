@@ -1,0 +1,117 @@
+"""All targets of a run, one after the other, on one device that nobody else uses meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelopt_bot.compiler.program import Lane
+from kernelopt_bot.config import Config
+from kernelopt_bot.device.lock import gpu_lock
+from kernelopt_bot.device.state import gpus, wait_until_idle
+from kernelopt_bot.errors import UserError
+from kernelopt_bot.sandbox import probe
+from kernelopt_bot.sandbox.gpu import pick
+from kernelopt_bot.sandbox.jail import Jail
+from kernelopt_bot.search.archive import Archive
+from kernelopt_bot.search.budget import Budget
+from kernelopt_bot.search.pipeline import optimise
+from kernelopt_bot.search.progress import Progress
+from kernelopt_bot.search.result import TargetResult
+from kernelopt_bot.search.session import Session
+from kernelopt_bot.targets.target import Target
+
+LOCK_WAIT_S = 600.0
+IDLE_WAIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Finished:
+    results: tuple[TargetResult, ...]
+    stopped: str
+    """Why the run ended early ('' if it did not)."""
+    interrupted: bool = False
+
+
+def device_of(config: Config) -> tuple[str, Lane]:
+    """The device and lane that `config.device` means on this machine. Raises Unavailable if it is not there."""
+    if config.device in ("cpu", "pretend"):
+        return "cpu", "cpu"
+    present = gpus()
+    if config.device == "auto" and not present:
+        return "cpu", "cpu"
+    return pick("cuda" if config.device == "auto" else config.device, present).uuid, "cuda"
+
+
+def interpreter_of(config: Config, base: Path) -> str:
+    """The user's interpreter, absolute; a relative one starts at `base`."""
+    wanted = config.environment.python
+    if not wanted:
+        return sys.executable
+    if "/" not in wanted:
+        found = shutil.which(wanted)
+        if found is None:
+            raise UserError(f"there is no program {wanted!r}", where="environment.python in .kernelopt.yml",
+                            fix="give the path of the interpreter that has torch, triton and the models' packages")
+        return found
+    # Not resolved: a virtual environment's interpreter is a link whose place says which environment it is.
+    path = Path(wanted) if Path(wanted).is_absolute() else base.absolute() / wanted
+    if not path.exists():
+        raise UserError(f"there is no interpreter {wanted}", where="environment.python in .kernelopt.yml",
+                        fix="create that environment first, or name another one")
+    return str(path)
+
+
+@contextlib.contextmanager
+def exclusive(device: str, lane: Lane, progress: Progress) -> Iterator[None]:
+    """Nothing else of ours on this GPU, and nobody else's work on it at the start. Raises Unavailable."""
+    if lane != "cuda":
+        yield
+        return
+    with gpu_lock(device, timeout=LOCK_WAIT_S, waiting=progress.note):
+        wait_until_idle(device, timeout=IDLE_WAIT_S)
+        yield
+
+
+def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path, folder: Path,
+            progress: Progress) -> Finished:
+    """Optimise the targets of the checkout `root`. What is finished survives whatever happens to the next one.
+
+    `base` is where a relative `environment.python` starts; `folder` is the run's. Raises UserError before the first
+    target only: no such device, device busy, no jail, no interpreter.
+    """
+    device, lane = device_of(config)
+    python = interpreter_of(config, base)
+    results: list[TargetResult] = []
+    with exclusive(device, lane, progress):
+        progress.update("choosing a jail")
+        jail, _ = probe.select(config.sandbox, python=python, device=device)
+        device_s = config.budget.gpu_minutes * 60
+        for target in targets:
+            try:
+                session = _session(target, config, root, folder, jail, python, device, lane, device_s, progress)
+                result = optimise(session, target)
+                device_s = session.budget.left().device_s
+                results.append(result)
+            except UserError as e:
+                return Finished(tuple(results), f"{target.name}: {e.what}")
+            except KeyboardInterrupt:
+                return Finished(tuple(results), f"interrupted while optimising {target.name}", interrupted=True)
+            finally:
+                shutil.rmtree(folder / target.name / "scratch", ignore_errors=True)
+    return Finished(tuple(results), "")
+
+
+def _session(target: Target, config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
+             lane: Lane, device_s: float, progress: Progress) -> Session:
+    own = folder / target.name
+    limits = config.budget
+    return Session(
+        config=config, root=root, folder=own, jail=jail, python=python, device=device, lane=lane,
+        secret=secrets.token_hex(32), progress=progress, archive=Archive(own),
+        budget=Budget(limits.wall_s, device_s, limits.candidates))
