@@ -83,7 +83,11 @@ class Description:
     def _example(self, operation: str, status: int) -> Any:
         described = next(o.described for o in self.operations if o.id == operation)
         content = self._resolved(described["responses"][str(status)])["content"]["application/json"]
-        return self._resolved(next(iter(content["examples"].values())))["value"]
+        value = self._resolved(next(iter(content["examples"].values())))["value"]
+        if isinstance(value, dict) and "$ref" in value:
+            # Some examples refer to another example where their own value should stand.
+            value = self._resolved(value)["value"]
+        return value
 
     def _operation(self, method: str, template: str, item: dict[str, Any]) -> Operation:
         described = item[method]

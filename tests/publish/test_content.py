@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernelopt_bot.errors import InputError
+from kernelopt_bot.publish.content import branch_name, publication
+from kernelopt_bot.publish.key import content_key, key_of
+from kernelopt_bot.publish.publication import Publication
+from kernelopt_bot.report.build import build
+from kernelopt_bot.report.markdown import BODY_LIMIT
+from kernelopt_bot.search.result import RunResult
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "kernelopt_kernels" / "transformer_block"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("def optimize(model): ...\n")
+    (folder / "manifest.json").write_text("{}\n")
+    return tmp_path
+
+
+def made(run: RunResult, root: Path, **options: object) -> Publication:
+    p = publication(run, build(run), root, base_ref="faster-models", base_sha="a" * 40, **options)  # type: ignore[arg-type]
+    assert p is not None
+    return p
+
+
+def test_first_screen_has_the_gain_the_change_and_the_switch(run: RunResult, root: Path) -> None:
+    p = made(run, root)
+    screen = p.body.split("---")[0]
+    assert screen.startswith(
+        "`transformer_block`: **1.210x** (95% interval 1.190x to 1.240x) against the best applicable baseline"
+    )
+    assert "1.452 ms before, 1.200 ms after, latency, cold cache" in screen
+    assert "from kernelopt_kernels.transformer_block import optimize\nmodel = optimize(model)" in screen
+    assert "KERNELOPT_DISABLE=1" in screen
+    assert "`kernelopt_kernels/transformer_block`" in screen
+    assert "# KernelOPT: 1 of 3 targets faster" in p.body
+    assert len(p.body) <= BODY_LIMIT
+
+
+def test_files_branch_and_message(run: RunResult, root: Path) -> None:
+    p = made(run, root, labels=("perf",), draft=True)
+    assert (p.branch, p.base_ref, p.base_sha, p.labels, p.draft) == (
+        "kernelopt-pr-7",
+        "faster-models",
+        "a" * 40,
+        ("perf",),
+        True,
+    )
+    assert sorted(p.files) == [
+        "kernelopt_kernels/transformer_block/__init__.py",
+        "kernelopt_kernels/transformer_block/manifest.json",
+    ]
+    assert p.title == "perf: verified faster kernels for transformer_block"
+    lines = p.commit_message.splitlines()
+    assert lines[0] == p.title
+    assert (
+        "transformer_block: 1.210x (95% interval 1.190x to 1.240x) against max-autotune (latency, cold cache)" in lines
+    )
+    assert key_of(p.commit_message) == content_key([run.results[0]])
+
+
+def test_nothing_faster_is_nothing_to_publish(run: RunResult, root: Path) -> None:
+    slow = replace(run, results=run.results[1:])
+    assert publication(slow, build(slow), root, base_ref="x", base_sha="y") is None
+
+
+def test_a_missing_or_forged_artifact_is_refused(run: RunResult, tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        made(run, tmp_path)
+    full = run.results[0]
+    outside = replace(run, results=(replace(full, artifact="../../etc"),))
+    with pytest.raises(InputError):
+        made(outside, tmp_path)
+
+
+def test_the_body_keeps_to_the_limit_with_the_report_cut(run: RunResult, root: Path) -> None:
+    many = replace(run, results=run.results * 40)
+    p = made(many, root)
+    assert BODY_LIMIT - 5000 < len(p.body) <= BODY_LIMIT
+    assert "shortened to fit" in p.body
+    assert "never rewrites it" in p.body
+
+
+def test_subject_and_note(run: RunResult, root: Path) -> None:
+    p = made(run, root, subject="speed: {targets} {{x}}", note="No checks start here: <b>@team</b>")
+    assert p.title == "speed: transformer_block {x}"
+    assert "No checks start here: &lt;b&gt;@&#8203;team&lt;/b&gt;" in p.body
+
+
+def test_branch_names_are_flat() -> None:
+    by_hand = RunResult((), "kernelopt optimize x", head_sha="0123456789abcdef")
+    assert branch_name(by_hand) == "kernelopt-0123456789ab"
+    assert branch_name(replace(by_hand, pull_request=12), "bot-") == "bot-pr-12"
+    assert branch_name(RunResult((), "kernelopt optimize x")) == "kernelopt-run"
