@@ -7,6 +7,7 @@ import io
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernelopt_bot import process
 from kernelopt_bot.errors import Unavailable
@@ -16,6 +17,8 @@ FIELDS = (
     "clocks.sm", "power.draw", "temperature.gpu", "clocks_throttle_reasons.active",
 )
 MIB = 1 << 20
+TOOL_FOLDERS = ("/usr/local/nvidia/bin", "/usr/lib/wsl/lib")
+"""Where container runtimes and WSL put nvidia-smi, outside the usual path."""
 
 BUSY_UTILISATION = 5
 """Per cent: an idle GPU reads 0; a single sample may catch the tail of our own work."""
@@ -93,9 +96,24 @@ def parse_gpus(text: str, processes: str = "") -> list[GpuState]:
     return found
 
 
-def gpus(*, timeout: float = 20.0) -> list[GpuState]:
-    """The GPUs of this machine; none where there is no nvidia-smi or no driver behind it."""
-    own = process.environment()
+def parse_information(texts: dict[str, str]) -> list[GpuState]:
+    """From the driver's own files: bus address -> text of `/proc/driver/nvidia/gpus/<address>/information`."""
+    found: list[GpuState] = []
+    for bus_id, text in sorted(texts.items()):
+        facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+        if facts.get("GPU UUID", "").startswith("GPU-"):
+            found.append(GpuState(
+                index=len(found), uuid=facts["GPU UUID"], name=facts.get("Model", "NVIDIA GPU"), bus_id=bus_id,
+                driver="", memory_total=0, memory_used=0, utilisation=None, sm_clock_mhz=None, power_w=None,
+                temperature_c=None, throttle="unknown",
+            ))
+    return found
+
+
+def gpus(*, timeout: float = 20.0, proc: Path = Path("/proc/driver/nvidia/gpus")) -> list[GpuState]:
+    """The GPUs of this machine. Without a working nvidia-smi only what the driver's files say: name, UUID, address."""
+    own = process.environment((*process.BASE_ENVIRONMENT, "LD_LIBRARY_PATH"))
+    own["PATH"] = ":".join([own.get("PATH", ""), *TOOL_FOLDERS]).lstrip(":")
     form = "--format=csv,noheader,nounits"
     try:
         main = process.run(["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", form], timeout=timeout, environment=own)
@@ -103,9 +121,12 @@ def gpus(*, timeout: float = 20.0) -> list[GpuState]:
             ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid,process_name,used_memory", form], timeout=timeout,
             environment=own, check=False,
         )
+        found = parse_gpus(main.stdout, apps.stdout)
     except process.ProcessError:
-        return []
-    return parse_gpus(main.stdout, apps.stdout)
+        found = []
+    if found:
+        return found
+    return parse_information({file.parent.name: file.read_text() for file in proc.glob("*/information")})
 
 
 def why_busy(state: GpuState, ours: frozenset[int] = frozenset()) -> str:

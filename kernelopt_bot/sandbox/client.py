@@ -25,7 +25,7 @@ from kernelopt_bot.errors import KerneloptError
 from kernelopt_bot.sandbox.channel import Channel, Closed, Expired
 from kernelopt_bot.sandbox.gpu import Gpu, find_gpu
 from kernelopt_bot.sandbox.jail import Box, Jail, Launch
-from kernelopt_bot.sandbox.limits import MemoryWatch, kill_tree
+from kernelopt_bot.sandbox.limits import MemoryWatch, kill_tree, tree
 from kernelopt_bot.sandbox.staging import staged_package
 from kernelopt_bot.sandbox.worker.protocol import LIMIT, ProtocolViolation
 from kernelopt_bot.sandbox.worker_environment import worker_environment
@@ -115,7 +115,8 @@ class Worker:
                 extra=environment,
             ),
             scratch=scratch,
-            readable=(package, *(p.absolute() for p in readable)),
+            # Both names of a folder that is reached by a link.
+            readable=tuple(dict.fromkeys([package, *(q for p in readable for q in (p.absolute(), p.resolve()))])),
             devices=gpu.nodes if gpu else (),
             memory_bytes=memory_bytes,
         )
@@ -138,6 +139,10 @@ class Worker:
     @property
     def alive(self) -> bool:
         return self._process is not None
+
+    def processes(self) -> frozenset[int]:
+        """The host's numbers of the worker's processes: a GPU that they use is not busy with others' work."""
+        return frozenset(tree(self._process.pid)) if self._process is not None else frozenset()
 
     def stderr(self) -> str:
         """What it printed, bounded and made harmless."""

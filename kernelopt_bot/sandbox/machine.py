@@ -112,6 +112,8 @@ def graphics(device: str) -> list[Finding]:
         busy = why_busy(gpu)
         free = (gpu.memory_total - gpu.memory_used) / 2**30
         text = f"{gpu.name}, driver {gpu.driver}, {free:.1f} of {gpu.memory_total / 2**30:.1f} GiB free"
+        if not gpu.memory_total:
+            text = f"{gpu.name}; there is no nvidia-smi, so whether others use it is not known"
         found.append(Finding(f"gpu {gpu.index}", "note" if busy else "ok", text + (f"; {busy}" if busy else ""),
                              "a run waits until it is idle" if busy else ""))
     return found

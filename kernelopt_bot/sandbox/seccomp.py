@@ -43,7 +43,7 @@ METADATA = {
 that they worked: linkers and copying tools call them and need no effect."""
 
 SPECIAL = {"clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "ioctl": (16, 29), "setsid": (112, 157),
-           "setpgid": (109, 154)}  # fmt: skip
+           "setpgid": (109, 154), "prlimit64": (302, 261)}  # fmt: skip
 
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine -> column above and AUDIT_ARCH_*."""
@@ -95,6 +95,8 @@ def program(*, sockets: bool, metadata: bool, sessions: bool, machine: str = "")
     # Its flags lie in memory, which a filter cannot read; libc falls back to clone.
     on(special["clone3"], _op(_RETURN, _ERRNO | errno.ENOSYS))
     on(special["clone"], _op(_LOAD, _ARGUMENTS), _op(_ANY_BIT, CLONE_NEW & ~0x80, 0, 1), refuse, _op(_RETURN, _ALLOW))
+    # Another process's limits can end it (processor time 0); 0 is the caller.
+    on(special["prlimit64"], _op(_LOAD, _ARGUMENTS), _op(_EQUAL, 0, 1, 0), refuse, _op(_RETURN, _ALLOW))
     on(
         special["ioctl"], _op(_LOAD, _ARGUMENTS + 8), *(
             part for number in TERMINAL_INJECTION for part in (_op(_EQUAL, number, 0, 1), refuse)

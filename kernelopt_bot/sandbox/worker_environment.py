@@ -9,7 +9,8 @@ from pathlib import Path
 DRIVER_FOLDERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib")
 """Where container runtimes mount the driver's libraries, outside the loader's default path."""
 
-PROGRAM_FOLDERS = ("/usr/local/cuda/bin", "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+PROGRAM_FOLDERS = ("/usr/local/cuda/bin", "/usr/local/nvidia/bin", "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin",
+                   "/sbin")
 
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions",
           "CUDA_CACHE_PATH": "cuda", "XDG_CACHE_HOME": "xdg"}

@@ -116,6 +116,17 @@ def test_auto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_gpu("auto") is None
 
 
+def test_without_nvidia_smi_the_drivers_files_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    for address, uuid in (("0000:43:00.0", SECOND), ("0000:1b:00.0", FIRST), ("0000:50:00.0", "??")):
+        folder = tmp_path / address
+        folder.mkdir()
+        (folder / "information").write_text(f"Model: \t NVIDIA H200\nIRQ: 5\nGPU UUID: \t {uuid}\nDevice Minor: 1\n")
+    found = gpus(proc=tmp_path)
+    assert [(g.index, g.uuid, g.name) for g in found] == [(0, FIRST, "NVIDIA H200"), (1, SECOND, "NVIDIA H200")]
+    assert why_busy(found[0]) == ""
+
+
 def test_minor_number_from_the_driver(tmp_path: Path) -> None:
     folder = tmp_path / "0000:43:00.0"
     folder.mkdir()

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import platform
+import resource
 import signal
 import socket
 import sys
@@ -101,6 +102,7 @@ def attempts(w: dict[str, Any]) -> dict[str, Callable[[], bool]]:
         "memory of another process": lambda: peer_memory(victim),
         "trace another process": lambda: ptrace(victim),
         "signal another process": lambda: done(lambda: os.kill(victim, 0)),
+        "limits of another process": lambda: done(lambda: resource.prlimit(victim, resource.RLIMIT_CORE)),
         "stop another process": lambda: done(lambda: os.kill(victim, signal.SIGCONT)),
         "token file": lambda: read(f"{outside}/token"),
         "credentials of the checkout": lambda: read(f"{w['checkout']}/.git/config"),

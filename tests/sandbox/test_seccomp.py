@@ -61,6 +61,7 @@ def test_program() -> None:
     assert verdict(strict, 56, 0x01200011 | 0x10000000) == REFUSE
     assert verdict(strict, 16, 0, 0x5412) == verdict(strict, 16, 0, 0x541C) == REFUSE
     assert verdict(strict, 16, 0, 0x5401) == ALLOW
+    assert verdict(strict, 302, 0, 7) == ALLOW and verdict(strict, 302, 1234, 7) == REFUSE
     assert verdict(strict, 0x40000000 + 101) == REFUSE
     assert verdict(strict, 0, architecture=0x40000003) == KILL
 

@@ -1,6 +1,6 @@
 """The worker's loop: one request at a time, dispatched to the methods of its role.
 
-Started as `python -P -c "..."` by `sandbox/client.py` with the role as its only argument: `model` (may import
+Started as `python -I -B -c "..."` by `sandbox/client.py` with the role and the scratch folder: `model` (may import
 the user's code) or `kernel` (never does).
 """
 
