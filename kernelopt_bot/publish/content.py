@@ -64,6 +64,7 @@ def publication(
         files=files,
         labels=labels,
         draft=draft,
+        replaced=tuple(f"{r.artifact}/kernels" for r in results),
     )
 
 

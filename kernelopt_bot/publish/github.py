@@ -128,7 +128,7 @@ class GitHubForge:
         with self._explaining("committing"):
             base = repo.get_git_commit(p.base_sha)
             self._check_folders(base.tree, p)
-            elements = []
+            elements = [InputGitTreeElement(path, "100644", "blob", sha=None) for path in self._stale(base.tree, p)]
             for path, content in sorted(p.files.items()):
                 blob = repo.create_git_blob(base64.b64encode(content).decode(), "base64")
                 elements.append(InputGitTreeElement(path, "100644", "blob", sha=blob.sha))
@@ -156,6 +156,20 @@ class GitHubForge:
                         fix="rename it, or choose another `artifact.root` in the configuration",
                     )
                 at = self._tree(found.sha) if found is not None else None
+
+    def _stale(self, tree: GitTree, p: Publication) -> list[str]:
+        """What the base holds in our generated folders and the publication doesn't."""
+        found: list[str] = []
+        for folder in p.replaced:
+            at: GitTree | None = tree
+            for part in PurePosixPath(folder).parts:
+                entry = (
+                    next((e for e in at.tree if e.path == part and e.type == "tree"), None) if at is not None else None
+                )
+                at = self._tree(entry.sha) if entry is not None else None
+            # Generated kernels lie flat: whatever else is in there is not ours to take away.
+            found += [f"{folder}/{e.path}" for e in (at.tree if at is not None else ()) if e.type == "blob"]
+        return sorted(set(found) - p.files.keys())
 
     def _tree(self, sha: str) -> GitTree:
         if sha not in self._trees:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.report.facts import adopted
@@ -17,7 +18,7 @@ from kernelopt_bot.search.result import TargetResult, Trial
 
 _TRAILER = "KernelOPT-Key"
 _LINE = re.compile(rf"^{_TRAILER}: ([0-9a-f]{{64}})$", re.MULTILINE)
-_ENVIRONMENT = ("torch", "triton", "device", "gpu", "capability")
+_ENVIRONMENT = ("torch", "triton", "device", "capability")
 
 
 def content_key(results: Iterable[TargetResult]) -> str:
@@ -28,7 +29,7 @@ def content_key(results: Iterable[TargetResult]) -> str:
             "entry": r.target.entry,
             "artifact": r.artifact,
             "covered": sorted(r.covered),
-            "environment": {k: str(r.environment[k]) for k in _ENVIRONMENT if k in r.environment},
+            "environment": _where(r.environment),
             "pieces": [_piece(t) for t in adopted(r)],
         }
         for r in sorted(results, key=lambda r: r.target.name)
@@ -46,6 +47,15 @@ def key_of(message: str) -> str:
     """The key in a commit message of ours; '' if there is none. The last line counts, whatever stands above it."""
     found = _LINE.findall(message)
     return str(found[-1]) if found else ""
+
+
+def _where(environment: Mapping[str, Any]) -> dict[str, str]:
+    """The kind of device and the versions: not which one of its kind, or every other runner would publish anew."""
+    known = {k: str(environment[k]) for k in _ENVIRONMENT if k in environment}
+    gpu = environment.get("gpu")
+    if isinstance(gpu, Mapping):
+        return known | {k: str(gpu.get(k)) for k in ("name", "capability")}
+    return known | ({"gpu": str(gpu)} if gpu else {})
 
 
 def _piece(t: Trial) -> dict[str, object]:

@@ -7,43 +7,37 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import git
-from git.exc import GitCommandError, InvalidGitRepositoryError, NoSuchPathError
+from git import Git
+from git.exc import GitCommandError
 
-from kernelopt_bot.errors import InputError, UserError
+from kernelopt_bot.errors import UserError
 from kernelopt_bot.publish.files import check_files
 from kernelopt_bot.publish.key import key_of
 from kernelopt_bot.publish.publication import Publication, Published
 from kernelopt_bot.report.write import write_whole
+from kernelopt_bot.targets.git import environment, open_repository
 
-_CONFIG = {
-    "core.hooksPath": os.devnull,
-    "core.fsmonitor": "false",
-    "safe.bareRepository": "explicit",
-    "commit.gpgSign": "false",
+_IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "KernelOPT bot"), ("EMAIL", "kernelopt@bot.invalid"))
 }
-_IDENTITY = ("KernelOPT bot", "kernelopt@bot.invalid")
 
 
 class LocalForge:
     """Implements `Forge` for the repository at `repository`; title and body go to `output`."""
 
     def __init__(self, repository: Path, output: Path) -> None:
-        """Raises InputError if there is no git repository."""
+        """Raises InputError if there is no git repository with a work tree, or if it belongs to another user."""
         self._output = output
-        try:
-            self._repo = git.Repo(repository)
-        except (InvalidGitRepositoryError, NoSuchPathError):
-            raise InputError("This is no git repository.", where=str(repository), fix="run inside a clone") from None
-        self._repo.git.update_environment(**_environment())
+        self._root = open_repository(repository).root
 
     def can_write(self) -> str:
         """'' if branches can be made here, else the reason."""
-        folder = Path(self._repo.common_dir)
+        folder = self._root / self._git("rev-parse", "--git-common-dir")
         return "" if os.access(folder, os.W_OK) else f"{folder} is not writable"
 
     def publish(self, publication: Publication) -> Published:
@@ -90,17 +84,19 @@ class LocalForge:
         return Published("updated" if tip else "created", p.branch, commit)
 
     def _tree(self, p: Publication, base: str) -> str:
-        with ExitStack() as stack:
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kernelopt-index-")))
-            stack.enter_context(self._repo.git.custom_environment(GIT_INDEX_FILE=str(scratch / "index")))
-            self._git("read-tree", base)
+        with tempfile.TemporaryDirectory(prefix="kernelopt-index-") as scratch:
+            index = str(Path(scratch) / "index")
+            self._git("read-tree", base, index=index)
+            there = self._git("ls-tree", "-r", "-z", "--name-only", base, "--", *p.replaced) if p.replaced else ""
+            for path in sorted({x for x in there.split("\0") if x} - p.files.keys()):
+                self._git("update-index", "--force-remove", "--", path, index=index)
             for path, content in sorted(p.files.items()):
-                held = scratch / "content"
+                held = Path(scratch) / "content"
                 held.write_bytes(content)
                 blob = self._git("hash-object", "-w", "--no-filters", "--", str(held))
                 # Without --replace: a file of the user's where a folder must go is an error, not a victim.
-                self._git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
-            return self._git("write-tree")
+                self._git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", index=index)
+            return self._git("write-tree", index=index)
 
     def _is_ancestor(self, base: str, tip: str) -> bool:
         try:
@@ -111,22 +107,8 @@ class LocalForge:
             raise
         return True
 
-    def _git(self, *command: str) -> str:
-        return self._repo.git.execute(["git", *command])
-
-
-def _environment() -> dict[str, str]:
-    name, address = _IDENTITY
-    settings = {
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_AUTHOR_NAME": name,
-        "GIT_AUTHOR_EMAIL": address,
-        "GIT_COMMITTER_NAME": name,
-        "GIT_COMMITTER_EMAIL": address,
-        "GIT_CONFIG_COUNT": str(len(_CONFIG)),
-    }
-    for i, (k, v) in enumerate(_CONFIG.items()):
-        settings |= {f"GIT_CONFIG_KEY_{i}": k, f"GIT_CONFIG_VALUE_{i}": v}
-    return settings
+    def _git(self, *command: str, index: str = "") -> str:
+        """Standard output of one git command that sees nothing of this process's environment."""
+        given = environment() | _IDENTITY | ({"GIT_INDEX_FILE": index} if index else {})
+        pairs = [f"{k}={v}" for k, v in given.items()]
+        return str(Git(str(self._root)).execute(["env", "-i", *pairs, "git", "--no-pager", *command]))

@@ -21,6 +21,8 @@ class Publication:
     """Repository-relative POSIX path -> content."""
     labels: tuple[str, ...] = ()
     draft: bool = False
+    replaced: tuple[str, ...] = ()
+    """Folders of ours that hold nothing but generated files: what the base has there and `files` has not goes away."""
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ def _scope(r: TargetResult) -> Iterator[Block]:
 def _environment(r: TargetResult) -> Iterator[Block]:
     blocks: list[Block] = []
     if r.environment:
-        blocks.append(tables.pairs(sorted(r.environment.items()), "environment", "value"))
+        blocks.append(tables.pairs(tables.flat(r.environment), "environment", "value"))
     if r.spent:
         blocks.append(tables.pairs(sorted((k, n.significant(v)) for k, v in r.spent.items()), "spent", "value"))
     if r.secret:
@@ -219,7 +219,9 @@ def _origin(r: TargetResult) -> Line:
         "config": "the configuration file",
         "command": "the command line",
     }
-    return (Mono(r.inputs_origin or r.target.inputs), f" ({where[r.target.origin]})")
+    if r.inputs_origin:
+        return (Mono(r.inputs_origin),)
+    return (Mono(r.target.inputs), f" ({where[r.target.origin]})")
 
 
 def _label(t: Trial) -> Line:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.gates.verdict import GATES
@@ -212,6 +213,15 @@ def pairs(items: Iterable[tuple[str, object]], *titles: str) -> Table:
     return Table(tuple(Column(t) for t in titles), tuple(((k,), (Mono(shorten(str(v), 400)),)) for k, v in items))
 
 
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Nested mappings as one list, `gpu.name`; what is empty is left out."""
+    for key, value in sorted(values.items(), key=lambda item: str(item[0])):
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        elif value is not None and value != "":
+            yield f"{prefix}{key}", value
+
+
 def _rank(name: str) -> int:
     return BASELINES.index(name) if name in BASELINES else len(BASELINES)
 
@@ -228,7 +238,7 @@ def _gain_cells(c: Comparison | None) -> tuple[Line, Line, Line, Line]:
 
 
 def _measured(c: Comparison | None, reason: str) -> str:
-    how = f"{n.conditions(c)}, {c.pairs} pairs, against {c.baseline}" if c is not None else ""
+    how = f"{n.conditions(c)}, {c.pairs} pairs" if c is not None else ""
     return "; ".join(part for part in (how, shorten(reason, _REASON_LIMIT)) if part) or "nothing adopted"
 
 

@@ -64,7 +64,8 @@ def create_tree(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> An
         try:
             for entry in b["tree"]:
                 if "sha" in entry and entry["sha"] is None:
-                    repo.git("update-index", "--force-remove", entry["path"], **index)
+                    gone = f"0 {'0' * 40}\t{entry['path']}\n".encode()
+                    repo.git("update-index", "--index-info", stdin=gone, **index)
                     continue
                 sha = entry.get("sha") or repo.git("hash-object", "-w", "--stdin", stdin=entry["content"].encode())
                 repo.git(

@@ -56,6 +56,7 @@ def test_files_branch_and_message(run: RunResult, root: Path) -> None:
         "kernelopt_kernels/transformer_block/__init__.py",
         "kernelopt_kernels/transformer_block/manifest.json",
     ]
+    assert p.replaced == ("kernelopt_kernels/transformer_block/kernels",)
     assert p.title == "perf: verified faster kernels for transformer_block"
     lines = p.commit_message.splitlines()
     assert lines[0] == p.title

@@ -242,3 +242,13 @@ def test_an_unreachable_host_is_explained() -> None:
 def test_the_address_comes_from_the_environment(hub: Hub, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_API_URL", hub.url)
     assert GitHubForge("acme/kernels", TOKEN, retry=None).can_write() == ""
+
+
+def test_kernels_of_an_earlier_merge_go_and_other_files_stay(repo: Repo, forge: GitHubForge) -> None:
+    old, note = "kernelopt_kernels/block/kernels/old.py", "kernelopt_kernels/block/NOTES.md"
+    repo.commit("faster-models", {old: "old\n", KERNEL: "old\n", note: "mine\n"})
+    p = replace(publication(repo.sha("faster-models")), replaced=("kernelopt_kernels/block/kernels", "absent/kernels"))
+    assert forge.publish(p).operation == "created"
+    assert repo.git("show", f"{BRANCH}:{KERNEL}") == "def norm(): ..."
+    assert repo.git("show", f"{BRANCH}:{note}") == "mine"
+    assert old not in repo.git("ls-tree", "-r", "--name-only", BRANCH).split()

@@ -17,6 +17,8 @@ def test_what_would_run_decides_not_how_fast_it_was() -> None:
     slower = replace(full, headline=replace(full.headline, speedup=1.1), spent={}, noise=None, secret="other")
     assert content_key([slower]) == key
     assert content_key([replace(full, trials=full.trials[:2])]) == key
+    gpu = full.environment["gpu"]
+    assert content_key([replace(full, environment={**full.environment, "gpu": {**gpu, "uuid": "another"}})]) == key
     for other in changed(full):
         assert content_key([other]) != key
 
@@ -31,6 +33,7 @@ def changed(full: TargetResult) -> list[TargetResult]:
         ),
         replace(full, covered=("x: (1,) float32",)),
         replace(full, environment={**full.environment, "torch": "2.13.0"}),
+        replace(full, environment={**full.environment, "gpu": {**full.environment["gpu"], "name": "NVIDIA L4"}}),
         replace(full, artifact="elsewhere"),
     ]
 

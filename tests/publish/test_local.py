@@ -147,7 +147,7 @@ def test_filters_of_the_repository_are_not_run(checkout: Checkout, forge: LocalF
 
 
 def test_no_repository_and_no_permission(tmp_path: Path, checkout: Checkout) -> None:
-    with pytest.raises(InputError, match="no git repository"):
+    with pytest.raises(InputError, match="not a git repository"):
         LocalForge(tmp_path, tmp_path)
     assert LocalForge(checkout.path, tmp_path).can_write() == ""
 
@@ -157,3 +157,31 @@ def test_an_output_that_cannot_be_written_stops_before_the_branch(checkout: Chec
     with pytest.raises(InputError, match="can't be written"):
         LocalForge(checkout.path, tmp_path / "out").publish(publication(checkout.git("rev-parse", "HEAD")))
     assert checkout.git("branch", "--list", BRANCH) == ""
+
+
+def test_kernels_of_an_earlier_merge_go_and_other_files_stay(checkout: Checkout, forge: LocalForge) -> None:
+    old, note = "kernelopt_kernels/block/kernels/old.py", "kernelopt_kernels/block/NOTES.md"
+    for path in (old, note, KERNEL):
+        (checkout.path / path).parent.mkdir(parents=True, exist_ok=True)
+        (checkout.path / path).write_text("old\n")
+    checkout.git("add", "kernelopt_kernels")
+    checkout.git("commit", "-q", "-m", "merged")
+    p = replace(
+        publication(checkout.git("rev-parse", "HEAD")), replaced=("kernelopt_kernels/block/kernels", "absent/kernels")
+    )
+    assert forge.publish(p).operation == "created"
+    names = checkout.git("ls-tree", "-r", "--name-only", BRANCH).split()
+    assert (old in names, note in names, KERNEL in names) == (False, True, True)
+
+
+def test_the_environment_cannot_redirect_git(
+    checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Checkout(tmp_path / "other")
+    monkeypatch.setenv("GIT_DIR", str(other.path / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other.path / ".git" / "index"))
+    head = (checkout.path / ".git" / "refs" / "heads" / "main").read_text().strip()
+    assert LocalForge(checkout.path, tmp_path / "out").publish(publication(head)).operation == "created"
+    monkeypatch.undo()
+    assert checkout.git("branch", "--list", BRANCH)
+    assert not other.git("branch", "--list", BRANCH)

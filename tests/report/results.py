@@ -109,7 +109,7 @@ def full_result() -> TargetResult:
         ("x: (8, 128, 256) float32",),
         "kernelopt_kernels/transformer_block",
         secret="5ec2e7",
-        environment={"torch": "2.11.0", "gpu": "NVIDIA H200", "capability": [9, 0]},
+        environment={"torch": "2.11.0", "gpu": {"name": "NVIDIA H200", "uuid": "GPU-0", "capability": [9, 0]}},
         spent={"wall_s": 412.0, "device_s": 160.5, "candidates": 37},
         inputs_origin="models/block.py:get_inputs",
     )

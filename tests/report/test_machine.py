@@ -90,7 +90,7 @@ def test_a_verdict_can_be_repeated_from_it(full: TargetResult) -> None:
     assert Plan.from_json(entry["plan"]) == results.PLAN
     assert (entry["run_hash"], entry["graph"], entry["steps"]) == ("hash0", 0, [0])
     assert data["secret"] == {"transformer_block": "5ec2e7"}
-    assert data["environment"]["transformer_block"]["capability"] == [9, 0]
+    assert data["environment"]["transformer_block"]["gpu"]["capability"] == [9, 0]
     assert data["command"] == "kernelopt optimize models/block.py"
 
 
