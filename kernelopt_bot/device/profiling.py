@@ -18,20 +18,19 @@ _INDIRECT = "index out of bounds"
 
 
 def build(program: Program, raw: Mapping[int, Mapping[str, Any]], roofs: Roofs) -> Profile:
-    """`raw`: graph index -> answer of the worker's `profile` (`steps` with `times_us`, `call_us`), in microseconds.
+    """`raw`: graph index -> answer of the worker's `profile` (`steps` with `line` and `times_us`, `call_us` of the
+    whole compiled call), in microseconds.
 
-    Graphs and steps without times get None and their floors; nothing is guessed.
+    Steps without times get None and their floors; nothing is guessed.
     """
     steps = []
     for graph in program.graphs:
-        times = {int(s["index"]): _median(s["times_us"]) for s in raw.get(graph.index, {}).get("steps", ())}
+        times = {int(s["line"]): _median(s["times_us"]) for s in raw.get(graph.index, {}).get("steps", ())}
         results = _results(graph)
         for step in graph.steps:
             if step.kind in ("kernel", "vendor"):
-                steps.append(_step(graph, step, times.get(step.index), results, roofs))
-    calls = [_median(raw[g.index]["call_us"]) if g.index in raw else None for g in program.graphs]
-    known = [c for c in calls if c is not None]
-    call_us = sum(known) if known and len(known) == len(calls) else None
+                steps.append(_step(graph, step, times.get(step.lines[0]), results, roofs))
+    call_us = _median([us for answer in raw.values() for us in answer["call_us"]])
     timed = [s.time_us for s in steps if s.time_us is not None]
     device_us = sum(timed) if timed and len(timed) == len(steps) else None
     gap = max(0.0, 1 - device_us / call_us) if device_us is not None and call_us else None

@@ -36,12 +36,12 @@ def decide(answer: Mapping[str, Any], *, kernels: bool, draws_asked: int = 1) ->
     float64 = need(answer, "float64", str)
     outputs = [(draw, output) for draw in draws for output in need(draw, "outputs", list)]
     ratios = [number(o, "ratio") for _, o in outputs if isinstance(o, Mapping) and o.get("ratio") is not None]
+    differences = "; ".join(map(str, answer.get("differences") or ()))
     evidence = {
         "draws": draws, "replaced": dict(replaced), "float64": float64,
         "largest_error_ratio": max(ratios, default=None),
         "aliasing_equal": answer.get("aliasing_equal"), "metadata_equal": answer.get("metadata_equal"),
-        "differences": answer.get("differences") or []}
-    what = "; ".join(map(str, evidence["differences"]))
+        "differences": differences}
 
     def fail(reason: str) -> Verdict:
         return Verdict("model", Status.FAIL, reason, evidence)
@@ -52,9 +52,9 @@ def decide(answer: Mapping[str, Any], *, kernels: bool, draws_asked: int = 1) ->
     if expected != found or (kernels and not expected):
         return fail(f"{found:.0f} of {expected:.0f} runs were replaced")
     if not need(answer, "metadata_equal", bool):
-        return fail(f"dtype, shape or stride of an output differs from default torch.compile's: {what}")
+        return fail(f"dtype, shape or stride of an output differs from default torch.compile's: {differences}")
     if not need(answer, "aliasing_equal", bool):
-        return fail(f"outputs alias each other or the inputs otherwise than under default torch.compile: {what}")
+        return fail(f"outputs alias each other or the inputs otherwise than under default torch.compile: {differences}")
     exact = float64 != "used"
     for draw, output in outputs:
         if not need(output, "bit_equal" if exact else "passed", bool):

@@ -40,7 +40,7 @@ ESCAPES = {
     "annotation that calls": body(parameters="x_ptr: open('PWNED', 'w'), n, BLOCK: tl.constexpr"),
     "annotation of a local that calls": body("y: open('PWNED', 'w') = 1"),
     "return annotation": HEADER + "@triton.jit\ndef k(x_ptr) -> open('PWNED', 'w'):\n    pass\n",
-    "inline assembly": body("tl.inline_asm_elementwise('st', '=r', [x_ptr + o], dtype=tl.int32, is_pure=False, pack=1)"),
+    "inline assembly": body("tl.inline_asm_elementwise('st', '=r', [o], dtype=tl.int32, is_pure=False, pack=1)"),
     "extern elementwise": body("tl.core.extern_elementwise('', '', [o], {}, is_pure=True)"),
     "printing on the device": body("tl.device_print('x', o)"),
     "printing while compiling": body("tl.static_print('x')"),

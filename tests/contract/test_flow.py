@@ -105,7 +105,8 @@ def test_pointers_turned_into_data_are_unknown_flow(line: str) -> None:
 
 def test_integers_are_not_pointers() -> None:
     """The same arithmetic is fine on a parameter that the plan says is an integer."""
-    assert effects("z = n * 2 - n", "if n > 3:\n        z = -n", "tl.store(x + z * o, n.to(tl.float32))").unknown == set()
+    found = effects("z = n * 2 - n", "if n > 3:\n        z = -n", "tl.store(x + z * o, n.to(tl.float32))")
+    assert found.unknown == set()
 
 
 def test_data_from_memory_is_no_pointer() -> None:
