@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from kernelopt_bot import process
-from kernelopt_bot.errors import KerneloptError
+from kernelopt_bot.errors import KerneloptError, Unavailable
 from kernelopt_bot.sandbox.channel import Channel, Closed, Expired
 from kernelopt_bot.sandbox.gpu import Gpu, find_gpu
 from kernelopt_bot.sandbox.jail import Box, Jail, Launch
@@ -101,20 +101,27 @@ class Worker:
         interpreter. `readable`: folders it may read. `environment`: additions. `memory_bytes`: host memory of the
         process and its children; no limit if None.
 
-        Raises Unavailable if there is no such GPU, ProcessMissing if the jail's program cannot be started.
+        Raises Unavailable if there is no such GPU or no folder can be made, ProcessMissing if the jail's program cannot be started.
         """
         scratch = scratch.resolve()
-        scratch.mkdir(parents=True, exist_ok=True)
         gpu: Gpu | None = find_gpu(device)
-        package = staged_package()
+        try:
+            scratch.mkdir(parents=True, exist_ok=True)
+            package = staged_package()
+            whole = worker_environment(
+                python=python, scratch=scratch, visible_gpu=gpu.visible if gpu else "", interpret=interpret,
+                extra=environment,
+            )
+        except OSError as e:
+            raise Unavailable(
+                f"a worker's folders cannot be made: {e.strerror}", where=str(e.filename or scratch),
+                fix="free disk space, or make the output folder and TMPDIR writable",
+            ) from e
         self.role, self.scratch, self._jail = role, scratch, jail
         self._box = Box(
             python=python,
             arguments=("-I", "-B", "-c", _START.format(package=str(package), role=role, scratch=str(scratch))),
-            environment=worker_environment(
-                python=python, scratch=scratch, visible_gpu=gpu.visible if gpu else "", interpret=interpret,
-                extra=environment,
-            ),
+            environment=whole,
             scratch=scratch,
             # Both names of a folder that is reached by a link.
             readable=tuple(dict.fromkeys([package, *(q for p in readable for q in (p.absolute(), p.resolve()))])),

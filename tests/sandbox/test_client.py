@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kernelopt_bot.errors import Unavailable
 from kernelopt_bot.sandbox.client import Worker, WorkerCrashed, WorkerFailed, WorkerLied, WorkerTimeout, defuse
 from kernelopt_bot.sandbox.jail import Jail, ProcessJail
 from tests.sandbox.jails import open_jail
@@ -129,6 +130,12 @@ def test_environment(make: Callable[..., Worker], tmp_path: Path, monkeypatch: p
         assert seen[name].startswith(scratch + os.sep)
         assert Path(seen[name]).is_dir()
     assert answer["arguments"][:2] == ["-I", "-B"]
+
+
+def test_a_scratch_folder_that_cannot_be_made(make: Callable[..., Worker], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match="folders cannot be made"):
+        make(scratch=tmp_path / "file" / "scratch")
 
 
 def test_what_is_left_behind_ends_with_the_worker(
