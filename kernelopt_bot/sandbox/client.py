@@ -101,7 +101,7 @@ class Worker:
         interpreter. `readable`: folders it may read. `environment`: additions. `memory_bytes`: host memory of the
         process and its children; no limit if None.
 
-        Raises Unavailable if there is no such GPU or no folder can be made, ProcessMissing if the jail's program cannot be started.
+        Raises Unavailable if there is no such GPU or no folder can be made, ProcessMissing if the jail cannot start.
         """
         scratch = scratch.resolve()
         gpu: Gpu | None = find_gpu(device)
