@@ -69,8 +69,9 @@ _LIBDEVICE = words("libdevice", """
     rcp_ru rcp_rz remainder rhypot rint round rsqrt rsqrt_rn saturatef scalbn signbit sin sinh sinpi sqrt sqrt_rd
     sqrt_rn sqrt_ru sqrt_rz sub_rd sub_rn sub_ru sub_rz tan tanh tgamma trunc uint_as_float y0 y1 yn""")
 
-EXPORTED = _LANGUAGE | _HELPERS | NEWER | _LIBDEVICE | words("tl.math", _MATH) | words("tl_math", _MATH)
-"""Every dotted name that device code may use."""
+EXPORTED = _LANGUAGE | _HELPERS | NEWER | _LIBDEVICE | words("tl.math", _MATH) | words("tl_math", _MATH) | {
+    "triton.language.div_rn"}
+"""Every dotted name that device code may use; the last one is Inductor's own spelling."""
 
 BUILTINS = frozenset({"abs", "float", "int", "max", "min", "range"})
 """Python's own, as far as Triton gives them a meaning in device code."""

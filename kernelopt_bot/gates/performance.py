@@ -11,7 +11,7 @@ import numpy as np
 from kernelopt_bot.contract.candidate import Lever
 from kernelopt_bot.gates import statistics
 from kernelopt_bot.gates.answers import Caller, judged, need, number
-from kernelopt_bot.gates.statistics import Estimate
+from kernelopt_bot.gates.statistics import Estimate, Times
 from kernelopt_bot.gates.verdict import Status, Verdict
 from kernelopt_bot.search.result import Comparison, Noise
 
@@ -52,8 +52,8 @@ class Sample:
     candidate: str
     metric: str
     cache: str
-    a_s: Sequence[float]
-    b_s: Sequence[float]
+    a_s: Times
+    b_s: Times
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Times = Sequence[float] | Floats
 
 WINSOR = 0.2
 """Share of blocks at each end that counts as the edge of that share."""
@@ -57,7 +58,7 @@ class Estimate:
         return (math.log(self.high) - math.log(self.low)) / 2
 
 
-def log_ratios(a: Sequence[float], b: Sequence[float]) -> Floats:
+def log_ratios(a: Times, b: Times) -> Floats:
     """One log speedup a block, shape (min(len(a), len(b)) // 2,). An incomplete last block is left out.
 
     Raises ValueError where a time is not finite and above zero.
@@ -96,7 +97,7 @@ def bootstrap(ratios: Floats, rng: np.random.Generator, *, resamples: int = RESA
 
 
 def estimate(
-    a: Sequence[float], b: Sequence[float], rng: np.random.Generator, *, confidence: float = 0.95,
+    a: Times, b: Times, rng: np.random.Generator, *, confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Estimate:
     """From interleaved times in seconds. Raises ValueError with fewer than MIN_BLOCKS blocks or a bad time."""

@@ -7,7 +7,7 @@ from kernelopt_bot.contract import names
 
 MODULES = {
     "tl": "triton.language", "triton_helpers": "torch._inductor.runtime.triton_helpers",
-    "libdevice": "triton.language.extra.libdevice", "tl_math": "triton.language.math",
+    "libdevice": "triton.language.extra.libdevice", "tl_math": "triton.language.math", "triton": "triton",
 }
 
 

@@ -9,7 +9,7 @@ from kernelopt_bot.contract.candidate import Lever
 
 @pytest.mark.parametrize("name", sorted(options.ALLOWED))
 def test_option_exists_with_a_value_of_that_type(name: str) -> None:
-    default = inductor._config[name].default
+    default = inductor.get_config_copy()[name]
     values = options.ALLOWED[name].values
     assert default is None or any(type(default) is type(v) for v in values) or callable(default)
     with inductor.patch({name: values[-1]}):

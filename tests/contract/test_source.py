@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelopt_bot.contract import names, source
+from kernelopt_bot.contract.body import dotted
 from tests.contract.sources import ESCAPES, GOOD, HEADER, body
 
 
@@ -102,7 +103,7 @@ def test_spliced_text_never_reaches_another_name(data: st.DataObject) -> None:
         if isinstance(node, ast.Name):
             assert node.id not in {"open", "eval", "helper", "getattr", "__import__"}
         if isinstance(node, ast.Attribute):
-            chain = source.dotted(node)
+            chain = dotted(node)
             root = chain.split(".")[0] if chain else ""
             if root in names.ROOTS and chain not in ("tl.math",):
                 assert chain in known

@@ -45,7 +45,8 @@ def test_judged_turns_only_worker_errors_into_verdicts() -> None:
 def test_fields_of_answers() -> None:
     assert need({"a": 1}, "a", int) == 1
     assert number({"a": None}, "a", 3.0) == 3.0
-    for answer in ({}, {"a": "1"}, None, []):
+    bad: list[object] = [{}, {"a": "1"}, None, []]
+    for answer in bad:
         with pytest.raises(Malformed):
             need(answer, "a", int)
     for value in ("1", True, [1]):

@@ -16,8 +16,11 @@ BLOCKS = 250
 """A simulated measurement: 1000 calls, 1 s for a model of 1 ms. `time_model` takes up to 400."""
 
 
+QUIET = Machine(noise=0.01)
+
+
 def sample(speedup: float, *, baseline: str = "default", candidate: str = "candidate", metric: str = "latency",
-           cache: str = "cold", machine: Machine = Machine(noise=0.01), blocks: int = 60, seed: int = 1) -> Sample:
+           cache: str = "cold", machine: Machine = QUIET, blocks: int = 60, seed: int = 1) -> Sample:
     a, b = machine.times(np.random.default_rng(seed), speedup, blocks)
     return Sample(baseline, candidate, metric, cache, a.tolist(), b.tolist())
 
@@ -62,8 +65,10 @@ def test_a_clear_gain_passes() -> None:
     ([sample(1.2, baseline="eager"), AA], {}, Status.NOT_MEASURED, "against default"),
     ([sample(1.2, cache="warm"), AA], {}, Status.NOT_MEASURED, "against default"),
     ([sample(1.2, blocks=9), AA], {}, Status.NOT_MEASURED, "9 blocks"),
-    ([Sample("default", "candidate", "latency", "cold", [1.0] * 40, [0.0] * 40), AA], {}, Status.NOT_MEASURED, "finite"),
-    ([sample(1.2, metric="throughput", cache="warm"), sample(1.0, candidate=CONTROL, metric="throughput", cache="warm")],
+    ([Sample("default", "candidate", "latency", "cold", [1.0] * 40, [0.0] * 40), AA], {}, Status.NOT_MEASURED,
+     "finite"),
+    ([sample(1.2, metric="throughput", cache="warm"),
+      sample(1.0, candidate=CONTROL, metric="throughput", cache="warm")],
      {"metric": "throughput", "cache": "warm"}, Status.PASS, ""),
 ])
 def test_decide(samples: list[Sample], kwargs: dict[str, Any], status: Status, words: str) -> None:
@@ -126,8 +131,8 @@ class Script:
                 "state_before": None, "state_after": None, "failed": {}, "checked": {}, "replaced": {}, **self.answer}
 
 
-CANDIDATE = {"name": "candidate", "kind": "artifact", "mode": None, "options": {}, "artifact": "/a"}
-BASELINES = [{"name": n, "kind": "compile", "mode": None, "options": {}, "artifact": None}
+CANDIDATE: dict[str, Any] = {"name": "candidate", "kind": "artifact", "mode": None, "options": {}, "artifact": "/a"}
+BASELINES: list[dict[str, Any]] = [{"name": n, "kind": "compile", "mode": None, "options": {}, "artifact": None}
              for n in ("default", "max-autotune")]
 ALL = {(m, c): 1.3 for m in ("latency", "throughput") for c in ("cold", "warm")}
 
