@@ -22,7 +22,9 @@ class Residual(nn.Module):
 class Model(nn.Module):
     def __init__(self, classes: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 32, 7, 2, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 32, 7, 2, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        )
         widths = [32, 32, 64, 64, 128, 128, 256, 256]
         self.blocks = nn.Sequential(*[
             Residual(widths[max(i - 1, 0)], w, 2 if i and w != widths[i - 1] else 1) for i, w in enumerate(widths)

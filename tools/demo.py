@@ -1,7 +1,7 @@
 """The main job on a scratch repository: `make demo`.
 
 Makes a git repository with the three targets of examples/demo, a base and a head commit, and the pull_request event
-that GitHub would send, then runs `kernelopt run` with local publication. Nothing in it is special to the demo: it is what a
+that GitHub would send, then runs `kernelopt run` with local publication: nothing special to the demo, but what a
 runner does. Usage: demo.py OUTPUT [TARGET...]
 """
 

@@ -18,7 +18,8 @@ class Model(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, tokens, width = x.shape
         head = width // self.heads
-        q, k, v = self.qkv(self.norm_attention(x)).view(batch, tokens, 3, self.heads, head).permute(2, 0, 3, 1, 4).unbind(0)
+        qkv = self.qkv(self.norm_attention(x)).view(batch, tokens, 3, self.heads, head).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.unbind(0)
         weights = torch.softmax(q @ k.transpose(-1, -2) / head**0.5, dim=-1)
         x = x + self.out((weights @ v).transpose(1, 2).reshape(batch, tokens, width))
         return x + self.down(nn.functional.gelu(self.up(self.norm_mlp(x))))

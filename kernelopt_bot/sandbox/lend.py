@@ -13,8 +13,8 @@ from kernelopt_bot.errors import Unavailable
 def lend(value: Any, source: Path, destination: Path) -> Any:
     """`value` with every `TensorRef` in it copied from one scratch folder to another, under the same name.
 
-    What a worker says about its files is not trusted: a name that leaves its folder, or a link, raises ValueError. Raises
-    Unavailable if the copy cannot be written.
+    What a worker says about its files is not trusted: a name that leaves its folder, or a link, raises ValueError.
+    Raises Unavailable if the copy cannot be written.
     """
     if isinstance(value, Mapping):
         if "file" in value and "storage_bytes" in value:

@@ -19,6 +19,8 @@ from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
+SCREENED = {"cuda": 8, "cpu": 3}
+"""Candidates compiled for a first look, cheapest first; C++ code takes some ten seconds to compile."""
 ATTEMPTS = 3
 """Candidates of one lever taken through the gates, most promising first."""
 
@@ -47,6 +49,7 @@ def run(session: Session, worker: Worker, stack: Stack, program: Program, profil
             allowed.append((candidate, verdict))
         else:
             trials.judged(candidate, verdict)
+    allowed = allowed[:SCREENED[session.lane]]
     if not allowed:
         return Outcome(stack, program, None, "no option of this lever applies to the program")
     session.progress.update(f"{lever}: screening {len(allowed)} candidates")

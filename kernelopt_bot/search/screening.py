@@ -46,6 +46,7 @@ def screen(worker: Worker, stack: Stack, candidates: Sequence[OptionsCandidate],
     answer = worker.call("time_model", {
         "arms": [before, *arms], "pairs": [["before", c.id] for c in candidates], "metric": settings.metric,
         "cache": settings.cache, "budget_s": SECONDS * len(candidates), "secret": secret, "check": False,
+        "caches": "shared",
     }, timeout=TIMEOUT_S)
     samples = {str(s["pair"][1]): s for s in answer["samples"]}
     failed = answer.get("failed", {})

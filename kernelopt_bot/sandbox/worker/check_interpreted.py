@@ -1,5 +1,7 @@
-"""`check_interpreted`: gate 3 where there is no GPU. The stitched wrapper and the compiler's own, both interpreted on the
-CPU, against the float64 outputs that the model worker computed.
+"""`check_interpreted`: gate 3 where there is no GPU.
+
+The stitched wrapper and the compiler's own, both interpreted on the CPU, against the float64 outputs that the model
+worker computed.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ def check_interpreted(params: Mapping[str, Any], scratch: tensors.Scratch, folde
     WorkerFault unsupported, runtime_failed, bad_request.
     """
     draws: list[dict[str, Any]] = []
+    rule = params["precision"]
     float64, found, aliasing, layout = "used", 0, True, True
     for given in params["draws"]:
         base = {"source": params["source"], "inputs": given["inputs"]}
@@ -37,7 +40,7 @@ def check_interpreted(params: Mapping[str, Any], scratch: tensors.Scratch, folde
         results = []
         for i, (b, c) in enumerate(zip(before, after, strict=False)):
             reference = tensors.load(scratch, exact[i]) if exact is not None and i < len(exact) else None
-            results.append(compare(f"output {i}", c, b, reference, m=params["precision"]["m"], k=params["precision"]["k"]))
+            results.append(compare(f"output {i}", c, b, reference, m=rule["m"], k=rule["k"]))
         draws.append({"seed": given["seed"], "init": 0, "outputs": results, "family": given["family"]})
     return {"draws": draws, "aliasing_equal": aliasing, "metadata_equal": layout, "float64": float64,
             "replaced": {"expected": int(params["expected"]), "found": found}}

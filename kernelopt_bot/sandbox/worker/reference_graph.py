@@ -1,6 +1,7 @@
 """`reference_graph`: what a pretended-GPU graph must compute: inputs, the CPU's answer and float64, as files.
 
-The kernel worker that interprets the graph never sees the user's code; it gets these and compares (`check_interpreted`).
+The kernel worker that interprets the graph never sees the user's code; it gets these and compares
+(`check_interpreted`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ FAMILIES = ("captured", "normal")
 def reference_graph(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     """Params `{graph, secret}`; the graph must have been captured in the pretended lane without options.
 
-    Result `{draws: [{family, seed, inputs: [TensorRef | value], float64: [TensorRef] | null, reason}]}`; `float64` has the
-    outputs that are tensors, in order, then the changed inputs. Raises WorkerFault bad_request.
+    Result `{draws: [{family, seed, inputs: [TensorRef | value], float64: [TensorRef] | null, reason}]}`; `float64` has
+    the outputs that are tensors, in order, then the changed inputs. Raises WorkerFault bad_request.
     """
     current(context)
     graphs: list[CapturedGraph] = context.state.get("captures", {}).get(options_key("pretend", {}), [])

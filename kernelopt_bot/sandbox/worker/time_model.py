@@ -166,8 +166,10 @@ def _outputs(arm: BuiltArm, inputs: tuple[tuple[Any, ...], dict[str, Any]], seed
         return [t.clone() for _, t in tensor_leaves(arm.call(*args, **kwargs))]
 
 
-def _build_all(context: Context, target: Target, arms: Sequence[Arm]) -> tuple[dict[str, BuiltArm], dict[str, str]]:
-    """(built, arm -> why it could not be built). Each arm has an empty cache folder of its own.
+def _build_all(context: Context, target: Target, arms: Sequence[Arm], shared: bool,
+               ) -> tuple[dict[str, BuiltArm], dict[str, str]]:
+    """(built, arm -> why it could not be built). Each arm has an empty cache folder of its own; with `shared` they have
+    one in common.
 
     Arms of the call before that are asked for again are kept; the others are let go.
     """
@@ -177,18 +179,22 @@ def _build_all(context: Context, target: Target, arms: Sequence[Arm]) -> tuple[d
         del state[key]
     built: dict[str, BuiltArm] = {}
     failed: dict[str, str] = {}
+    common = _empty_folder(context) if shared else ""
     for i, arm in enumerate(arms):
         context.progress(f"compiling {arm.name}", i, len(arms))
         try:
             if _key(arm) not in state:
-                folder = tempfile.mkdtemp(prefix="cache-", dir=context.scratch)
-                state[_key(arm)] = build(context, target, arm, folder)
+                state[_key(arm)] = build(context, target, arm, common or _empty_folder(context))
             built[arm.name] = state[_key(arm)]
         except WorkerFault as e:
             if e.kind == "bad_request":
                 raise
             failed[arm.name] = f"{e.kind}: {e.message}"
     return built, failed
+
+
+def _empty_folder(context: Context) -> str:
+    return tempfile.mkdtemp(prefix="cache-", dir=context.scratch)
 
 
 def _key(arm: Arm) -> str:
@@ -202,9 +208,11 @@ def _key(arm: Arm) -> str:
 
 def time_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     """See docs/architecture.md. Adds `failed` (arm -> reason; its pairs are left out), `checked` (arm ->
-    {passed, reason}; one that did not compute is the error runtime_failed), `replaced` (arm -> {expected, found}), and `calls_per_sample` to each pair's samples.
+    {passed, reason}; one that did not compute is the error runtime_failed), `replaced` (arm -> {expected, found}),
+    and `calls_per_sample` to each pair's samples.
 
     `budget_s` bounds the sampling, not the compilation; arms stay compiled for the next call of this method.
+    `caches: "shared"` gives the arms one cache folder: quicker, for a first look only.
     Raises WorkerFault (bad_request, runtime_failed, unsupported, out_of_memory).
     """
     target, device = current(context), Device(current(context).device)
@@ -215,7 +223,7 @@ def time_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
         raise WorkerFault("bad_request", f"metric {metric!r}, cache {cache!r}, arms {names}")
     if any(n not in names for pair in params["pairs"] for n in pair):
         raise WorkerFault("bad_request", "a pair names an arm that is not there")
-    built, failed = _build_all(context, target, arms)
+    built, failed = _build_all(context, target, arms, params.get("caches") == "shared")
     pairs = [(built[a], built[b]) for a, b in params["pairs"] if a in built and b in built]
     watch = Stopwatch(target, device, metric, cold=cache == "cold")
     before = device.state()
