@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -135,10 +136,12 @@ def main(cases: str, results: str) -> None:
         mock.patch.object(triton_helpers, "set_driver_to_gpu", lambda: None),
     ):
         for number, case in enumerate(json.loads(Path(cases).read_text())):
+            started = time.monotonic()
             try:
                 found.append(compare(case, Path(folder), number))
             except Exception as e:
                 found.append({"passed": False, "reason": f"{type(e).__name__}: {e}"[:2000], "worst": 0.0})
+            found[-1]["seconds"] = round(time.monotonic() - started, 2)
     Path(results).write_text(json.dumps(found))
 
 
