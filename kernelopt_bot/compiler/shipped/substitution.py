@@ -40,6 +40,8 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
 
     `num_sms` defaults to the multiprocessors that the wrapper was made for; with `capability` (`90`), kernels made for
     another one stay. A text that is not Python, or a plan that does not fit, leaves the compiler's code in place."""
+    if not runs:
+        return Substitution(wrapper, {}, ())
     try:
         parsed = read_wrapper(wrapper)
     except (SyntaxError, ValueError):
