@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelopt_bot.device.profile import StepProfile
 from kernelopt_bot.report import numbers as n
-from kernelopt_bot.report.facts import BASELINES
+from kernelopt_bot.report.facts import BASELINES, step_groups
 from kernelopt_bot.report.svg import Bar, Point, draw_bars, draw_intervals
-from kernelopt_bot.report.tables import replacements
 from kernelopt_bot.report.text import one_line, shorten
 from kernelopt_bot.search.result import TargetResult
 
@@ -60,18 +58,10 @@ def _kernels(r: TargetResult) -> Chart | None:
 
 
 def _bars(r: TargetResult) -> Iterator[Bar]:
-    by_step = dict(replacements(r))
-
-    def order(s: StepProfile) -> tuple[bool, float, int, int]:
-        return (s.graph, s.step) not in by_step, -s.savings_us, s.graph, s.step
-
-    measured = [s for s in (r.profile.steps if r.profile is not None else ()) if s.time_us is not None]
-    for s in sorted(measured, key=order)[:_STEPS]:
-        trial = by_step.get((s.graph, s.step))
-        before = s.time_us if trial is None or trial.before_us is None else trial.before_us
-        yield Bar(
-            shorten(one_line(s.name), 40), before or 0.0, trial.after_us if trial is not None else None, s.floor_us
-        )
+    measured = [g for g in step_groups(r) if g.before_us is not None]
+    for g in measured[:_STEPS]:
+        times = f" ({g.calls}x)" if g.calls > 1 else ""
+        yield Bar(f"{shorten(one_line(g.name), 40)}{times}", g.before_us or 0.0, g.after_us, g.floor_us)
 
 
 def _values(b: Bar) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Lever
+from kernelopt_bot.device.profile import StepProfile
 from kernelopt_bot.gates.verdict import GATES, Status, Verdict
 from kernelopt_bot.search.result import RunResult, TargetResult, Trial
 
@@ -94,6 +97,64 @@ def tallies(result: TargetResult) -> tuple[Tally, ...]:
             Tally(lever, len(trials), {g: stops[g] for g in GATES}, len(trials) - chosen - stops.total(), chosen)
         )
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class StepGroup:
+    """Steps of one program that are the same call on the same sizes. Times are medians of one call alone."""
+
+    name: str
+    calls: int
+    before_us: float | None
+    after_us: float | None
+    floor_us: float
+    share: float | None
+    """Of the sum of all steps' times; None where this one was not measured."""
+    trial: Trial | None
+    """What replaces them, if anything."""
+
+
+def step_groups(result: TargetResult) -> tuple[StepGroup, ...]:
+    """Those replaced first, so that what changed is never hidden by what didn't; then by what they can still save."""
+    if result.profile is None:
+        return ()
+    by_step = dict(_replacements(result))
+    total = sum((s.time_us or 0.0) * s.calls for s in result.profile.steps)
+    found: dict[tuple[object, ...], list[StepProfile]] = {}
+    for s in result.profile.steps:
+        if s.kind in ("kernel", "vendor") or s.time_us is not None:
+            trial = by_step.get((s.graph, s.step))
+            key = (s.name, s.kind, s.bytes, s.flops, s.time_us is None, trial.candidate.id if trial else "")
+            found.setdefault(key, []).append(s)
+    groups = []
+    for steps in found.values():
+        trial = by_step.get((steps[0].graph, steps[0].step))
+        times = [s.time_us for s in steps if s.time_us is not None]
+        alone = median(times) if times else None
+        before = alone if trial is None or trial.before_us is None else trial.before_us
+        share = sum((s.time_us or 0.0) * s.calls for s in steps) / total if times and total > 0 else None
+        group = StepGroup(
+            steps[0].name,
+            sum(s.calls for s in steps),
+            before,
+            trial.after_us if trial else None,
+            median(s.floor_us for s in steps),
+            share,
+            trial,
+        )
+        groups.append((trial is None, -sum(s.savings_us * s.calls for s in steps), group))
+    return tuple(g for *_, g in sorted(groups, key=lambda x: x[:2]))
+
+
+def _replacements(result: TargetResult) -> Iterator[tuple[tuple[int, int], Trial]]:
+    """(graph, step) -> the adopted trial that replaces it, equal runs of one step included."""
+    for t in adopted(result):
+        c = t.candidate
+        if not isinstance(c, KernelCandidate):
+            continue
+        yield from (((c.graph, s), t) for s in c.steps)
+        if result.program is not None and len(c.steps) == 1:
+            yield from (((g.index, s.index), t) for g in result.program.graphs for s in g.steps if s.hash == c.run_hash)
 
 
 def _passed(trial: Trial) -> int:

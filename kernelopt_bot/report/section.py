@@ -102,9 +102,10 @@ def _kernels(r: TargetResult) -> Iterator[Block]:
     )
     yield table
     if r.profile.call_us is not None and r.profile.device_us is not None and r.profile.launch_gap is not None:
+        crowded = r.profile.device_us > r.profile.call_us
         yield Paragraph(
             phrase(
-                "launch_gap",
+                "steps_exceed" if crowded else "launch_gap",
                 call=n.microseconds(r.profile.call_us),
                 device=n.microseconds(r.profile.device_us),
                 gap=n.percent(r.profile.launch_gap),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.gates.verdict import GATES
 from kernelopt_bot.report import numbers as n
 from kernelopt_bot.report.blocks import Column, Line, Mono, Strong, Table
-from kernelopt_bot.report.facts import BASELINES, adopted, furthest, replaced_names, tallies, tried
+from kernelopt_bot.report.facts import BASELINES, adopted, furthest, replaced_names, step_groups, tallies, tried
 from kernelopt_bot.report.text import shorten
-from kernelopt_bot.search.result import Comparison, FirstCall, RunResult, TargetResult, Trial
+from kernelopt_bot.search.result import Comparison, FirstCall, RunResult, TargetResult
 
 _REASON_LIMIT = 300
 _KERNEL_ROWS = 15
@@ -109,39 +108,27 @@ def levers(result: TargetResult) -> Table:
 
 
 def kernels(result: TargetResult) -> Table:
-    """Steps by what they could save: before, after, floor and share of the device time."""
+    """Equal steps in one row, by what they could save: before, after, floor and share of the steps' time."""
     columns = (
         Column("step"),
-        *right("calls", "before", "after", "floor", "before / floor", "share of device time"),
+        *right("calls", "before", "after", "floor", "before / floor", "share"),
         Column("replaced by"),
     )
-    profile = result.profile
-    if profile is None:
-        return Table(columns, ())
-    by_step = dict(replacements(result))
-    total = sum((s.time_us or 0.0) * s.calls for s in profile.steps)
-    rows: list[tuple[Line, ...]] = []
-    steps = [s for s in profile.steps if s.kind in ("kernel", "vendor") or s.time_us is not None]
-    # Replaced steps come first: what changed must never be hidden by what didn't.
-    for s in sorted(steps, key=lambda s: ((s.graph, s.step) not in by_step, -s.savings_us)):
-        trial = by_step.get((s.graph, s.step))
-        share = (
-            n.percent((s.time_us or 0.0) * s.calls / total) if s.time_us is not None and total > 0 else "not measured"
+    groups = step_groups(result)
+    rows: list[tuple[Line, ...]] = [
+        (
+            (Mono(shorten(g.name, 80)),),
+            (str(g.calls),),
+            (n.microseconds(g.before_us),),
+            (n.microseconds(g.after_us) if g.trial is not None else "unchanged",),
+            (n.microseconds(g.floor_us),),
+            (f"{g.before_us / g.floor_us:.2f}" if g.before_us is not None and g.floor_us > 0 else "",),
+            (n.percent(g.share) if g.share is not None else "not measured",),
+            (Mono(g.trial.candidate.technique),) if g.trial is not None else (),
         )
-        before = s.time_us if trial is None or trial.before_us is None else trial.before_us
-        rows.append(
-            (
-                (Mono(shorten(s.name, 80)),),
-                (str(s.calls),),
-                (n.microseconds(before),),
-                (n.microseconds(trial.after_us) if trial else "unchanged",),
-                (n.microseconds(s.floor_us),),
-                (f"{s.headroom:.2f}" if s.time_us is not None else "not measured",),
-                (share,),
-                (Mono(trial.candidate.technique),) if trial else (),
-            )
-        )
-    return Table(columns, tuple(rows[:_KERNEL_ROWS]), cut=max(0, len(rows) - _KERNEL_ROWS))
+        for g in groups[:_KERNEL_ROWS]
+    ]
+    return Table(columns, tuple(rows), cut=max(0, len(groups) - _KERNEL_ROWS))
 
 
 def tried_by_gate(result: TargetResult) -> Table:
@@ -240,14 +227,3 @@ def _gain_cells(c: Comparison | None) -> tuple[Line, Line, Line, Line]:
 def _measured(c: Comparison | None, reason: str) -> str:
     how = f"{n.conditions(c)}, {c.pairs} pairs" if c is not None else ""
     return "; ".join(part for part in (how, shorten(reason, _REASON_LIMIT)) if part) or "nothing adopted"
-
-
-def replacements(result: TargetResult) -> Iterator[tuple[tuple[int, int], Trial]]:
-    """(graph, step) -> the adopted trial that replaces it, equal runs of one step included."""
-    for t in adopted(result):
-        c = t.candidate
-        if not isinstance(c, KernelCandidate):
-            continue
-        yield from (((c.graph, s), t) for s in c.steps)
-        if result.program is not None and len(c.steps) == 1:
-            yield from (((g.index, s.index), t) for g in result.program.graphs for s in g.steps if s.hash == c.run_hash)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 import rich.box
@@ -70,8 +71,12 @@ def _block(block: Block) -> Iterator[RenderableType]:
 
 def _table(table: Table) -> RichTable:
     shown = RichTable(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        shown.add_column(Text(column.title), justify=column.align, overflow="fold")
+    for i, column in enumerate(table.columns):
+        # Figures are never broken over lines; their titles are, to leave the names room.
+        figures = column.align == "right"
+        widest = max((len(_text(row[i])) for row in table.rows), default=0)
+        title = "\n".join(textwrap.wrap(column.title, max(widest, 8))) if figures else column.title
+        shown.add_column(Text(title), justify=column.align, overflow="fold", no_wrap=figures)
     for row in table.rows:
         shown.add_row(*(_text(c) for c in row))
     if table.cut:

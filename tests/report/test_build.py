@@ -125,11 +125,29 @@ def test_where_candidates_stopped_is_counted(full: TargetResult) -> None:
     assert "family cancelling: ratio 41.2 above 2.0" in text
 
 
-def test_equal_runs_of_a_replaced_step_follow_it(full: TargetResult) -> None:
+def test_equal_steps_are_one_row_and_follow_their_replacement(full: TargetResult) -> None:
     text = render(build(one(full)))
-    row = "| `triton_per_fused_native_layer_norm_0` | 1 | 20.50 µs | 10.80 µs | 9.100 µs |"
-    assert text.count(row) == 2
-    assert "| `extern_kernels.addmm` | 1 | 101.0 µs | unchanged | 80.00 µs |" in text
+    assert (
+        "| `triton_per_fused_native_layer_norm_0` | 2 | 20.50 µs | 10.80 µs | 9.100 µs | 2.25 | 28.8% "
+        "| `persistent reduction` |"
+    ) in text
+    assert "| `extern_kernels.addmm` | 1 | 101.0 µs | unchanged | 80.00 µs | 1.26 | 71.2% |  |" in text
+    assert "One compiled call takes 180.0 µs, of which the steps account for 141.9 µs" in text
+
+
+def test_steps_that_add_up_to_more_than_the_call_are_only_a_hint(full: TargetResult) -> None:
+    assert full.profile is not None
+    text = render(build(one(full, profile=replace(full.profile, call_us=100.0, launch_gap=0.0))))
+    assert "as a hint only" in text
+    assert "waits for the host" not in text
+
+
+def test_steps_on_other_sizes_have_rows_of_their_own(full: TargetResult) -> None:
+    assert full.profile is not None
+    first, *rest = full.profile.steps
+    other = replace(full.profile, steps=(first, *rest, replace(rest[0], step=3, bytes=1, time_us=None)))
+    text = render(build(one(full, profile=other)))
+    assert "| `extern_kernels.addmm` | 1 | not measured | unchanged | 80.00 µs |  | not measured |  |" in text
 
 
 def test_a_run_that_stopped_and_one_without_targets(run: RunResult) -> None:
