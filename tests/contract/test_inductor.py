@@ -71,7 +71,8 @@ def check_flow(kernel: Kernel) -> None:
     pointers = frozenset(n for n, t in kernel.signature.items() if t.startswith("*"))
     found = flow.analyse(functions, plain(kernel.function), pointers)
     assert found.unknown == set()
-    assert tuple(n for n in source.runtime_parameters(functions[plain(kernel.function)]) if n in found.stored) == kernel.written
+    names = source.runtime_parameters(functions[plain(kernel.function)])
+    assert tuple(n for n in names if n in found.stored) == kernel.written
 
 
 @pytest.mark.parametrize("path", DATA, ids=lambda p: p.stem)
