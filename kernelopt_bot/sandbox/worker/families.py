@@ -100,7 +100,7 @@ def _floats(family: str, shape: torch.Size, dtype: torch.dtype, generator: torch
         case "normal":
             return _normal(shape, generator)
         case "constant":
-            return _normal(torch.Size((1,)), generator).expand(shape)
+            return _normal(torch.Size(()), generator).expand(shape)
         case "zero":
             return torch.zeros(shape, device=generator.device)
         case "cancelling":

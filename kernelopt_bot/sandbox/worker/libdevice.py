@@ -24,7 +24,7 @@ TABLE: dict[str, Callable[..., Tensor]] = {name: getattr(torch, name) for name i
 TABLE.update(
     fabs=torch.abs, abs=torch.abs, llabs=torch.abs,
     rint=torch.round, nearbyint=torch.round,
-    llrint=torch.round, lrint=torch.round,
+    llrint=torch.round,
     round=lambda x: torch.where(x.frac().abs() == 0.5, x.trunc() + x.sign(), x.round()),
     llround=lambda x: torch.where(x.frac().abs() == 0.5, x.trunc() + x.sign(), x.round()),
     exp10=lambda x: torch.pow(torch.full_like(x, 10.0), x),

@@ -96,15 +96,19 @@ class _Numbers:
     def _odd(self, scalar: Any) -> bool:
         return bool(scalar.is_floating()) and self.interpreter._get_np_dtype(scalar).kind == "u"
 
+    def _bits(self, handle: Any) -> bool:
+        """Whether a handle holds bit patterns: results of comparisons keep the operands' type but hold booleans."""
+        return self._odd(handle.dtype.scalar) and handle.data.dtype.kind == "u"
+
     def widen(self, handle: Any) -> Any:
         scalar = handle.dtype.scalar
-        if not self._odd(scalar):
+        if not self._bits(handle):
             return handle
         return self.interpreter.TensorHandle(self.convert(handle.data, scalar, self.tl.float32), self.tl.float32)
 
     def narrow(self, handle: Any, scalar: Any) -> Any:
         if not self._odd(scalar) or handle.data.dtype.kind != "f":
-            return self.interpreter.TensorHandle(handle.data, scalar) if self._odd(scalar) else handle
+            return handle
         return self.interpreter.TensorHandle(self.convert(handle.data, self.tl.float32, scalar), scalar)
 
     def patch(self, builder: Any) -> None:
@@ -143,7 +147,7 @@ class _Numbers:
         def operation(builder: Any, *arguments: Any) -> Any:
             handles = [a for a in arguments if isinstance(a, handle_type)]
             scalar = handles[-1].dtype.scalar
-            if not any(self._odd(h.dtype.scalar) for h in handles):
+            if not any(self._bits(h) for h in handles):
                 return original(builder, *arguments)
             wide = [self.widen(a) if isinstance(a, handle_type) else a for a in arguments]
             return self.narrow(original(builder, *wide), scalar)

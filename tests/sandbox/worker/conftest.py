@@ -1,4 +1,4 @@
-"""A kernel worker on the interpreter for the whole session, and model workers without their process."""
+"""Kernel workers for the whole session, one interpreting and one compiling, and model workers without a process."""
 
 from __future__ import annotations
 
@@ -46,6 +46,13 @@ class KernelWorker:
 @pytest.fixture(scope="session")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelWorker]:
     worker = KernelWorker(tmp_path_factory.mktemp("interpreter"), interpret=True)
+    yield worker
+    worker.close()
+
+
+@pytest.fixture(scope="session")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelWorker]:
+    worker = KernelWorker(tmp_path_factory.mktemp("compiler"), interpret=False)
     yield worker
     worker.close()
 

@@ -14,8 +14,10 @@ import triton.language as tl
 from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
 """
+WRAPPERS = Path(__file__).parents[2] / "data" / "wrappers"
 _DEVICE = ("DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, "
-           "regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32)")
+           "regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, max_threads_per_block=1024, "
+           "warp_size=32)")
 
 
 def inductor_kernel(body: str, signature: dict[str, str], hints: dict[str, int], kind: str = "pointwise",
@@ -24,8 +26,10 @@ def inductor_kernel(body: str, signature: dict[str, str], hints: dict[str, int],
     parameters = ", ".join(f"{n}: tl.constexpr" if t == "constexpr" else n for n, t in signature.items())
     divisible = {(i,): [["tt.divisibility", 16]] for i, t in enumerate(signature.values()) if t.startswith("*")}
     meta = f"'signature': {signature!r}, 'device': {_DEVICE}, 'constants': {{}}, 'configs': [{divisible!r}]"
-    inductor = {"grid_type": "Grid1D", "kernel_name": "baseline", "mutated_arg_names": list(mutated), "no_x_dim": False,
-                "num_load": 1, "num_store": 1, "num_reduction": 0 if kind == "pointwise" else 1, "autotune_hints": set()}
+    inductor = {
+        "grid_type": "Grid1D", "kernel_name": "baseline", "mutated_arg_names": list(mutated), "no_x_dim": False,
+        "num_load": 1, "num_store": 1, "num_reduction": 0 if kind == "pointwise" else 1, "autotune_hints": set(),
+    }
     extra = "" if kind == "pointwise" else "    reduction_hint=ReductionHint.INNER,\n"
     return f"""{IMPORTS}
 from torch._inductor.runtime import triton_heuristics
@@ -117,7 +121,8 @@ def rows(in_ptr0, out_ptr2, n, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, XBLOC
 
 def softmax_plan(block: int = 4, grid: str = "") -> dict[str, Any]:
     return Plan(
-        (Parameter("in_ptr0", "*fp32"), Parameter("out_ptr2", "*fp32", written=True, read=False), Parameter("xnumel", "i32")),
+        (Parameter("in_ptr0", "*fp32"), Parameter("out_ptr2", "*fp32", written=True, read=False),
+         Parameter("xnumel", "i32")),
         (Launch("rows", (grid or f"cdiv(xnumel, {block})",), ("in_ptr0", "out_ptr2", "xnumel"),
                 {"COLUMNS": COLUMNS, "WIDTH": 128, "XBLOCK": block}),),
     ).to_json()

@@ -30,7 +30,9 @@ def meta(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, **stats: fl
     return {"meta": tensors.meta(torch.empty(shape, dtype=dtype)), "stats": {**STATS, **stats}}
 
 
-def softmax(worker: KernelWorker, body: str = SOFTMAX_BODY, plan: dict[str, Any] | None = None, **also: Any) -> dict[str, Any]:
+def softmax(
+    worker: KernelWorker, body: str = SOFTMAX_BODY, plan: dict[str, Any] | None = None, **also: Any
+) -> dict[str, Any]:
     torch.manual_seed(0)
     params = {
         "baseline": {"source": SOFTMAX, "integers": {}},
