@@ -75,9 +75,7 @@ def _table(table: Table) -> RichTable:
         # Figures are never broken over lines; their titles are, to leave the names room.
         figures = column.align == "right"
         widest = max((len(_text(row[i])) for row in table.rows), default=0)
-        title = (
-            "\n".join(textwrap.wrap(column.title, max(widest, 8), break_long_words=False)) if figures else column.title
-        )
+        words = textwrap.wrap(column.title, max(widest, 8), break_long_words=False) if figures else [column.title]
         shown.add_column(Text("\n".join(words)), justify=column.align, overflow="fold", no_wrap=figures)
     for row in table.rows:
         shown.add_row(*(_text(c) for c in row))
