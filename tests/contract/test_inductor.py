@@ -15,7 +15,8 @@ from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.jail import ProcessJail
 from tests.contract.sources import HEADER
 
-DATA = sorted((Path(__file__).parents[1] / "playbook" / "data").glob("*.json"))
+DATA = sorted((Path(__file__).parents[1] / "playbook" / "data").rglob("*.json"))
+assert DATA
 
 MODEL = """
 import torch
@@ -75,7 +76,7 @@ def check_flow(kernel: Kernel) -> None:
     assert tuple(n for n in names if n in found.stored) == kernel.written
 
 
-@pytest.mark.parametrize("path", DATA, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", DATA, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_captured_kernels(path: Path) -> None:
     for call in json.loads(path.read_text())["calls"]:
         assert source.check(as_candidate(call["source"])) == []
