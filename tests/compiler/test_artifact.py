@@ -194,6 +194,18 @@ def test_a_link_out_of_the_folder_is_refused(written: Path, tmp_path: Path) -> N
         load_manifest(written)
 
 
+def test_a_whole_wrapper_with_the_artifact_in_place_computes_the_same(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("interpreted.py")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, str(script), str(tmp_path)], env=environment, capture_output=True, text=True,
+                          timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.strip().split("\n")[-1])
+    assert found["replaced"] == 1 and found["callees"][0].startswith("kernelopt_")
+    # rows of 32 float32 values of unit size
+    assert found["error"] < 1e-5
+
+
 USE = """
 import os, sys, warnings, torch
 from shop.kernelopt_kernels.transformer_block import optimize, status

@@ -29,7 +29,8 @@ class Block(nn.Module):
         self.second = nn.Linear(2 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.second(nn.functional.gelu(self.first(self.norm(x))))
+        hidden: torch.Tensor = self.second(nn.functional.gelu(self.first(self.norm(x))))
+        return x + hidden
 
 
 @pytest.fixture(autouse=True)
