@@ -1,4 +1,4 @@
-"""Run by `test_artifact.py` with TRITON_INTERPRET=1: a whole wrapper with and without an artifact; prints a JSON line."""
+"""Run by `test_artifact.py` with TRITON_INTERPRET=1: a whole wrapper with and without an artifact."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def main(folder: Path) -> None:
         found.append(interpret_graph({"source": source, "inputs": saved, "artifact": place}, scratch,
                                      str(folder / "kernels")))
     plain, mine = ([tensors.load(scratch, o) for o in f["outputs"]] for f in found)
-    print(json.dumps({"replaced": sum(found[1]["replaced"].values()), "callees": [c["callee"] for c in found[1]["calls"]],
+    print(json.dumps({"replaced": sum(found[1]["replaced"].values()),
+                      "callees": [c["callee"] for c in found[1]["calls"]],
                       "error": max(float((a - b).abs().max()) for a, b in zip(plain, mine, strict=True))}))
 
 
