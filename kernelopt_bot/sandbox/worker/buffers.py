@@ -23,7 +23,7 @@ LEAST_GUARD, MOST_GUARD = 1 << 16, 1 << 24
 """Bytes of one guard band: as large as the storage within these bounds, so that a lost mask of a whole row shows."""
 ALIGNMENT = 256
 """Bytes; what the CUDA caching allocator aligns to is a multiple of it."""
-CHECKSUM_CHUNK = 1 << 22
+CHECKSUM_CHUNK = 1 << 24
 
 
 @dataclass(frozen=True)

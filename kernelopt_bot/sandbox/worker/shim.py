@@ -138,6 +138,11 @@ class _Numbers:
             return numbers.interpreter.TensorHandle(
                 numbers.product(a, b, str(input_precision), d.data.dtype) + d.data, d.dtype.scalar)
 
+        def bfloat16(self: Any, value: float) -> Any:
+            data = numbers.convert(np.array([value], dtype=np.float32), numbers.tl.float32, numbers.tl.bfloat16)
+            return numbers.interpreter.TensorHandle(data, numbers.tl.bfloat16)
+
+        builder.get_bf16 = bfloat16
         builder.cast_impl, builder.create_fp_to_fp = cast, between_floats
         builder.create_select, builder.create_dot = select, dot
 

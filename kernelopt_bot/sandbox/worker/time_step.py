@@ -18,8 +18,9 @@ from kernelopt_bot.contract.candidate import Plan
 from kernelopt_bot.sandbox.worker import families, seeds
 from kernelopt_bot.sandbox.worker.buffers import Arena, Slot
 from kernelopt_bot.sandbox.worker.check_step import step_arguments
+from kernelopt_bot.sandbox.worker.compile import words
 from kernelopt_bot.sandbox.worker.lane import need_lane
-from kernelopt_bot.sandbox.worker.launchers import LOST, Baseline, Candidate, Runner, run
+from kernelopt_bot.sandbox.worker.launchers import LOST, Baseline, Candidate, Runner, lost, run
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.roofs import event
 from kernelopt_bot.sandbox.worker.tensors import Scratch
@@ -80,12 +81,12 @@ class _Race:
         self.baseline = self._arm("the baseline", self.kernel)
         if self.baseline.error is not None:
             raise self.baseline.error
-        self.candidates = []
+        self.candidates: list[_Arm] = []
         for i, candidate in enumerate(params["candidates"]):
             self.candidates.append(self._candidate(f"candidate {i}", candidate))
 
     def _candidate(self, who: str, data: Mapping[str, Any]) -> _Arm:
-        if any(arm.error is not None and arm.error.detail == LOST for arm in self.candidates):
+        if self.lost:
             return _Arm(who, _absent, Arena([], self.device), error=_not_run(who))
         try:
             return self._arm(who, Candidate(
@@ -115,7 +116,7 @@ class _Race:
         """Every live arm once in order and once in reverse: A B B A."""
         live = [a for a in (self.baseline, *self.candidates) if a.error is None and not a.stopped]
         for arm in (*live, *reversed(live)):
-            if arm.error is None:
+            if arm.error is None and not self.lost:
                 self._once(arm)
 
     def _once(self, arm: _Arm) -> None:
@@ -125,26 +126,23 @@ class _Race:
             arguments = self._arguments(arm)
             arm.us.append(self.timer.measure(arm, arguments))
         except Exception as e:
-            arm.error = WorkerFault("runtime_failed", f"{arm.who}: {e}", LOST)
+            gone = lost(self.device)
+            arm.error = WorkerFault("runtime_failed", f"{arm.who}: {words(e)}", LOST if gone else "")
             if arm is self.baseline:
                 raise arm.error from e
-            for other in self.candidates:
-                if other is not arm and other.error is None and not other.us:
-                    other.error = _not_run(other.who)
-            raise _Lost from e
 
-    def result(self, lost: bool) -> dict[str, Any]:
+    @property
+    def lost(self) -> bool:
+        return any(a.error is not None and a.error.detail == LOST for a in self.candidates)
+
+    def result(self) -> dict[str, Any]:
         def one(arm: _Arm) -> dict[str, Any]:
-            if arm.error is not None:
-                return {"error": arm.error.message, "kind": arm.error.kind}
+            error = arm.error or (_not_run(arm.who) if not arm.us else None)
+            if error is not None:
+                return {"error": error.message, "kind": error.kind}
             return {"us": arm.us, "stopped": arm.stopped}
 
-        lost = lost or any(a.error is not None and a.error.detail == LOST for a in self.candidates)
-        return {"baseline_us": self.baseline.us, "candidates": [one(a) for a in self.candidates], "restart": lost}
-
-
-class _Lost(Exception):
-    pass
+        return {"baseline_us": self.baseline.us, "candidates": [one(a) for a in self.candidates], "restart": self.lost}
 
 
 def _not_run(who: str) -> WorkerFault:
@@ -171,18 +169,16 @@ def tune_step(params: Mapping[str, Any], scratch: Scratch, folder: str) -> dict[
 
 def _race(params: Mapping[str, Any], scratch: Scratch, folder: str, *, give_up: bool) -> dict[str, Any]:
     race = _Race(params, scratch, folder)
-    lost = False
-    try:
-        for number in range(1, int(params.get("pairs", 25)) + 1):
-            race.pair()
-            if give_up and number == TRIAL_PAIRS:
-                _drop(race.candidates, statistics.median(race.baseline.us))
-    except _Lost:
-        lost = True
-    return race.result(lost)
+    for number in range(1, int(params.get("pairs", 25)) + 1):
+        if race.lost:
+            break
+        race.pair()
+        if give_up and number == TRIAL_PAIRS:
+            _drop(race.candidates, statistics.median(race.baseline.us))
+    return race.result()
 
 
 def _drop(candidates: Sequence[_Arm], baseline_us: float) -> None:
     for arm in candidates:
-        if arm.error is None and statistics.median(arm.us) > HOPELESS * baseline_us:
+        if arm.error is None and arm.us and statistics.median(arm.us) > HOPELESS * baseline_us:
             arm.stopped = True
