@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -201,7 +202,10 @@ def generate(gm: fx.GraphModule, example_inputs: Sequence[Any], architecture: st
         moved = _retarget(gm, mode)
         with mode:
             examples = [_fake(x, mode) for x in example_inputs]
-        compile_fx_inner(moved, examples, **settings)
+        with warnings.catch_warnings():
+            # advice for a GPU that is not there
+            warnings.filterwarnings("ignore", message="TensorFloat32")
+            compile_fx_inner(moved, examples, **settings)
     return texts[0] if texts else ""
 
 

@@ -7,6 +7,7 @@ step, so that launch gaps do not count, and the L2 cache is overwritten. On a CP
 from __future__ import annotations
 
 import ast
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,16 +34,20 @@ CALLS_PER_REPEAT = 2
 
 
 def step_indices(source: str) -> dict[int, int]:
-    """First line of each statement -> `Step.index`: all statements of `call` in order, a partition's in its place."""
+    """Line of each kernel and vendor call -> `Step.index`: the number of the statement in the order of execution, a
+    partition's statements where it is called."""
     wrapper = read_wrapper(source)
     indices: dict[int, int] = {}
+    numbers = itertools.count()
 
     def walk(function: str) -> None:
         for statement in wrapper.statements:
             if statement.scope.name != function:
                 continue
             if statement.kind != "partition":
-                indices[statement.lines[0]] = len(indices)
+                number = next(numbers)
+                if statement.kind in ("kernel", "vendor"):
+                    indices[statement.lines[0]] = number
                 continue
             for node in ast.walk(statement.node):
                 if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, namedtuple
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelopt_bot.sandbox.worker import tensors
+from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from tests.sandbox.worker.sessions import Session
+
+Named = namedtuple("Named", "a b")
+
+
+@pytest.mark.parametrize("make", [
+    lambda: torch.randn(5, 6).t()[1:],
+    lambda: torch.randn(3).expand(4, 3),
+    lambda: torch.randn(0, 2),
+    lambda: torch.tensor(3, dtype=torch.int16),
+    lambda: torch.randn(4, 4).to(torch.bfloat16)[:, ::2],
+    lambda: torch.randn(2, 2, dtype=torch.complex64),
+    lambda: torch.rand(7) > 0.5,
+])
+def test_a_saved_tensor_comes_back_with_its_layout(tmp_path: Path, make: object) -> None:
+    tensor = make()  # type: ignore[operator]
+    session = Session(tmp_path)
+    back = tensors.load(session, tensors.save(session, tensor))
+    assert torch.equal(back, tensor)
+    assert (back.stride(), back.storage_offset(), back.dtype) == (tensor.stride(), tensor.storage_offset(), tensor.dtype)
+
+
+def test_equal_storages_share_a_file(tmp_path: Path) -> None:
+    session, base = Session(tmp_path), torch.randn(8)
+    assert tensors.save(session, base)["file"] == tensors.save(session, base[2:])["file"]
+
+
+@pytest.mark.parametrize("change", [{"file": "../x"}, {"file": "absent"}, {"dtype": "nn"}, {"storage_bytes": 5}])
+def test_a_reference_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    session = Session(tmp_path)
+    reference = tensors.save(session, torch.randn(4))
+    with pytest.raises(WorkerFault, match="bad_request"):
+        tensors.load(session, reference | change)
+
+
+def test_copies_keep_aliasing_and_strides() -> None:
+    base = torch.randn(4, 6)
+    a, b, plain = tensors.clone_all([base.t(), base[1], 3])
+    assert plain == 3 and a.stride() == (1, 6)
+    b.zero_()
+    assert bool((a[:, 1] == 0).all()) and bool((base[1] != 0).all())
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=30), st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_stats_are_of_the_finite_values(values: list[float], spoilt: bool) -> None:
+    found = tensors.stats(torch.tensor(values + [math.nan, math.inf] * spoilt))
+    assert found is not None
+    exact = torch.tensor(values, dtype=torch.float64)
+    assert found["finite"] is not spoilt
+    assert found["min"] == float(exact.min()) and found["max"] == float(exact.max())
+    assert found["mean"] == pytest.approx(float(exact.mean()), rel=1e-6, abs=1e-6)
+
+
+def test_stats_of_integers_and_booleans() -> None:
+    assert tensors.stats(torch.tensor([3, -5, 2**40])) == {
+        "min": -5, "max": 2**40, "mean": pytest.approx((2**40 - 2) / 3), "std": pytest.approx(2**40 * 2**0.5 / 3, rel=1e-6),
+        "finite": True}
+    assert tensors.stats(torch.tensor([True, False])) == {"min": 0, "max": 1, "mean": 0.5, "std": 0.5, "finite": True}
+    assert tensors.stats(torch.randn(0)) is None
+
+
+def test_leaves_of_nested_values() -> None:
+    a, b = torch.zeros(1), torch.ones(1)
+    value = OrderedDict(x=[a, Named(b, 4)], y="text")
+    assert [n for n, _ in tensors.leaves(value)] == ["x.0", "x.1.a", "x.1.b", "y"]
+    assert [n for n, _ in tensors.tensor_leaves(value, "out")] == ["out.x.0", "out.x.1.a"]
+    doubled = tensors.map_tensors(value, lambda t: t + 1)
+    assert type(doubled) is OrderedDict and isinstance(doubled["x"][1], Named)
+    assert float(doubled["x"][0]) == 1.0 and doubled["x"][1].b == 4 and doubled["y"] == "text"

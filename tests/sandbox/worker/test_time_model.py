@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.time_model import first_call, relative_error, time_model
+from tests.sandbox.worker.sessions import Session
+
+Loaded = Callable[..., Session]
+EAGER = {"name": "eager", "kind": "eager"}
+DEFAULT = {"name": "default", "kind": "compile"}
+AGAIN = {"name": "again", "kind": "compile"}
+
+CHEAT = """
+class ArtifactError(Exception):
+    pass
+
+
+def optimize(model, on_miss="compile"):
+    right, kept = model.forward, []
+
+    def remembered(*args):
+        if not kept:
+            kept.append(right(*args))
+        return kept[0]
+
+    model.forward = remembered
+    return model
+
+
+def status(model):
+    return {"expected": {}, "replaced": {}}
+"""
+
+
+def timed(session: Session, arms: list[dict[str, Any]], pairs: list[list[str]], **more: Any) -> dict[str, Any]:
+    return time_model(session, {"arms": arms, "pairs": pairs, "metric": "latency", "cache": "warm", "budget_s": 0.2,
+                                "secret": "s", "check": True, **more})
+
+
+def test_interleaved_samples_of_each_pair(loaded: Loaded) -> None:
+    session = loaded("Counted", "wide", "width")
+    found = timed(session, [EAGER, DEFAULT, AGAIN], [["default", "eager"], ["default", "again"]])
+    for sample, pair in zip(found["samples"], (["default", "eager"], ["default", "again"]), strict=True):
+        assert sample["pair"] == pair and len(sample["a_s"]) == len(sample["b_s"]) >= 10
+        assert len(sample["a_s"]) % 2 == 0 and 0 < min(sample["a_s"]) and max(sample["b_s"]) < 5
+    assert set(found["compile_s"]) == {"default", "again"} and min(found["compile_s"].values()) > 0.01
+    assert found["peak_bytes"] == {} and found["failed"] == {}
+    assert all(c["passed"] for c in found["checked"].values()) and set(found["checked"]) == {"eager", "default", "again"}
+    assert found["state_after"]["time"] > found["state_before"]["time"]
+    assert gc.isenabled()
+
+
+def test_throughput_counts_calls(loaded: Loaded) -> None:
+    found = timed(loaded("Chain", "narrow", "layers"), [EAGER], [["eager", "eager"]], metric="throughput")
+    (sample,) = found["samples"]
+    assert sample["calls_per_sample"] >= 4 and max(sample["a_s"]) < 1
+
+
+def test_arms_stay_compiled_for_the_next_call(loaded: Loaded) -> None:
+    session = loaded("Chain", "narrow", "layers")
+    first = timed(session, [DEFAULT, EAGER], [["default", "eager"]])
+    second = timed(session, [DEFAULT], [["default", "default"]], cache="cold")
+    assert second["compile_s"]["default"] == first["compile_s"]["default"]
+    assert len(session.state["arms"]) == 1
+
+
+def test_an_arm_that_cannot_be_built_is_left_out(loaded: Loaded) -> None:
+    found = timed(loaded("Uncompiled"), [EAGER, DEFAULT], [["eager", "default"], ["eager", "eager"]])
+    assert list(found["failed"]) == ["default"] and "no_graphs" in found["failed"]["default"]
+    assert [s["pair"] for s in found["samples"]] == [["eager", "eager"]]
+
+
+def test_an_arm_that_remembers_its_answer_is_caught(loaded: Loaded, tmp_path: Path) -> None:
+    folder = tmp_path / "cheat"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(CHEAT)
+    cheat = {"name": "candidate", "kind": "artifact", "artifact": str(folder)}
+    with pytest.raises(WorkerFault) as caught:
+        timed(loaded("Chain", "narrow", "layers"), [DEFAULT, cheat], [["default", "candidate"]])
+    assert caught.value.kind == "runtime_failed" and "candidate" in caught.value.message
+
+
+@pytest.mark.parametrize("change", [
+    {"metric": "speed"}, {"cache": "hot"}, {"pairs": [["eager", "nobody"]]}, {"arms": [EAGER, EAGER]}])
+def test_bad_requests(loaded: Loaded, change: dict[str, Any]) -> None:
+    session = loaded("Chain", "narrow", "layers")
+    with pytest.raises(WorkerFault, match="bad_request"):
+        timed(session, **{"arms": [EAGER], "pairs": [["eager", "eager"]]} | change)
+
+
+def test_the_first_call_compiles_into_the_given_folder(loaded: Loaded, tmp_path: Path) -> None:
+    session = loaded("Chain", "narrow", "layers")
+    found = first_call(session, {"arm": DEFAULT, "cache": "first"})
+    assert found["seconds"] > 0.01
+    assert list((Path(session.scratch) / "first").rglob("*.so"))
+
+
+def test_relative_error() -> None:
+    x = torch.tensor([3.0, 4.0, float("nan")])
+    assert relative_error(x, x) == 0.0
+    assert relative_error(x * 1.01, x) == pytest.approx(0.01, rel=1e-4)
+    assert relative_error(x[:2], x) == float("inf")
+    assert relative_error(torch.ones(2), torch.zeros(2)) == float("inf")
