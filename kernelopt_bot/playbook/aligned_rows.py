@@ -49,9 +49,10 @@ class AlignedRows:
             source = understood(site)
             parameters = runtime_parameters(source)
             for block, warps in _SHAPES:
-                if block > max(_SHORTEST, source.constants["r0_numel"]):
+                body = aligned(source, block)
+                if body is None:
                     continue
-                function = Function(source.name, parameters, ("R0_BLOCK",), aligned(source, block))
+                function = Function(source.name, parameters, ("R0_BLOCK",), body)
                 rows = str(source.constants.get("xnumel", "xnumel"))
                 launch = Launch(plain(source.name), (rows,), parameters, {"R0_BLOCK": block}, warps)
                 yield candidate(site, self.name, [function], [launch],
@@ -89,15 +90,18 @@ def _element(source: KernelSource) -> int:
     return max(width(source.signature[p]) for p in pointers)
 
 
-def aligned(source: KernelSource, block: int) -> list[ast.stmt]:
-    """The body with each loop split in a main part without masks and a masked rest. Raises NotUnderstood."""
+def aligned(source: KernelSource, block: int) -> list[ast.stmt] | None:
+    """The body with each loop split in a main part without masks and a masked rest; None where a row has no whole
+    block. Raises NotUnderstood."""
     index = row_index(source)
     if index is None or source.tunable != ("XBLOCK", "R0_BLOCK"):
         raise NotUnderstood("no row-wide access of the known form")
     length = source.constants["r0_numel"]
     narrow = min(width(source.signature[a.pointer]) for a in source.accesses if ast.unparse(a.index) == index)
     lanes = _VECTOR // narrow
-    whole = max(0, (length - lanes + 1) // block * block)
+    whole = (length - lanes + 1) // block * block
+    if whole <= 0:
+        return None
     body: list[ast.stmt] = statements("XBLOCK: tl.constexpr = 1")
     for statement in source.body:
         if isinstance(statement, ast.For):
@@ -139,7 +143,7 @@ def _split(loop: ast.For, index: str, length: int, whole: int) -> list[ast.stmt]
         else:
             edges.append(statement)
     rest.body = edges
-    return [main, rest] if whole else [rest]
+    return [main, rest]
 
 
 TECHNIQUE = AlignedRows()

@@ -1,8 +1,8 @@
 """Data that is used once passes through the caches without displacing what is used again.
 
-A tensor larger than L2 that each element of which is read once (or written) cannot be hit again: its lines are marked to
-be evicted first and its stores to stream; operands that many elements share are marked to stay. Expected: 1.01x
-to 1.1x, more where a shared operand is nearly as large as the cache.
+A tensor larger than L2 whose elements are each read or written once cannot be hit again: its lines are marked to be
+evicted first and its stores to stream; operands that many elements share are marked to stay. Expected: 1.01x to 1.1x,
+more where a shared operand is nearly as large as the cache.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def inner_extent(source: KernelSource) -> int | None:
     """The largest constant by which the flat index itself is divided and that divides the whole extent; a factor of
     the others, so that most index variables become scalars. None where there is no division to lift."""
     numel = source.constants.get("xnumel")
-    direct = {int(n.right.value) for n in _divisions(source)
-              if isinstance(n.right, ast.Constant) and ast.unparse(n.left) == "xindex"}
+    direct = {n.right.value for n in _divisions(source) if isinstance(n.right, ast.Constant)
+              and isinstance(n.right.value, int) and ast.unparse(n.left) == "xindex"}
     fits = [c for c in direct if numel is not None and c >= _SHORTEST and numel % c == 0 and c < numel]
     return max(fits, key=lambda c: (sum(other % c == 0 for other in direct), c), default=None)
 
@@ -86,8 +86,9 @@ class _Lift(ast.NodeTransformer):
         self.inner = inner
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        if ast.unparse(node.left) == "xindex" and isinstance(node.right, ast.Constant):
-            divisor = int(node.right.value)  # type: ignore[arg-type]
+        if (ast.unparse(node.left) == "xindex" and isinstance(node.right, ast.Constant)
+                and isinstance(node.right.value, int)):
+            divisor = node.right.value
             if isinstance(node.op, ast.FloorDiv) and divisor % self.inner == 0:
                 factor = divisor // self.inner
                 return expression("xrow" if factor == 1 else f"xrow // {factor}")
@@ -120,7 +121,7 @@ def divided(source: KernelSource, inner: int, block: int) -> list[ast.stmt]:
             body += statements(f"xmask = xcolumn < {inner}")
         else:
             body.append(lift.visit(copy.deepcopy(statement)))
-    return _masked(body, "xmask" if inner % block else "")
+    return _masked(body, "xmask") if inner % block else without(body, {"xmask"})
 
 
 def _masked(body: list[ast.stmt], mask: str) -> list[ast.stmt]:
@@ -131,13 +132,13 @@ def _masked(body: list[ast.stmt], mask: str) -> list[ast.stmt]:
     for statement in body:
         accesses = [(c, a) for c in ast.walk(statement) if isinstance(c, ast.Call) and (a := access_of(c)) is not None]
         scalar = [c for c, a in accesses if not reads(a.index) & lanes]
-        if any(a.kind == "store" or a.mask is not None and ast.unparse(a.mask) != "xmask" for c, a in accesses
+        if any(a.kind == "store" or (a.mask is not None and ast.unparse(a.mask) != "xmask") for c, a in accesses
                if c in scalar):
             raise NotUnderstood("an access by the row's number alone that depends on the lane")
         if scalar:
             result += without([statement], {"xmask"})
             continue
-        result += within([statement], mask) if mask and accesses else [statement]
+        result += within([statement], mask) if accesses else [statement]
         if reads(statement) & lanes:
             lanes |= binds(statement)
     return result

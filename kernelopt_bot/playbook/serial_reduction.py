@@ -34,6 +34,12 @@ _COMBINE = {
 }
 """Reduction over axis 1 -> neutral element and the combination of two values (NaN handled alike)."""
 
+_ACROSS = {
+    *_COMBINE, "tl.max", "tl.min", "tl.argmax", "tl.argmin", "tl.reduce", "tl.associative_scan", "tl.cumsum", "tl.sort",
+    "triton_helpers.any", "triton_helpers.sort_with_index", "triton_helpers.select_one",
+}
+"""Functions that exchange values along the row."""
+
 
 class SerialReduction:
     name = "serial_reduction"
@@ -147,12 +153,8 @@ def _reduced(statement: ast.stmt) -> tuple[str, str, str] | None:
             function = ast.unparse(call.func)
             if function in _COMBINE and len(call.args) == 2 and ast.unparse(call.args[1]) == "1":
                 return function, ast.unparse(call.args[0]), type_
-    if isinstance(node, ast.Subscript | ast.Call) and any(
-        isinstance(n, ast.Call) and ast.unparse(n.func) in (*_COMBINE, "tl.reduce", "tl.associative_scan", "tl.sort")
-        or isinstance(n, ast.Call) and ast.unparse(n.func).startswith(("triton_helpers.welford",
-                                                                      "triton_helpers.any", "tl.max", "tl.min"))
-        for n in ast.walk(expression(ast.unparse(node)))
-    ):
+    called = {ast.unparse(n.func) for n in ast.walk(statement.value) if isinstance(n, ast.Call)}
+    if called & _ACROSS:
         raise NotUnderstood(f"a reduction of the form {ast.unparse(statement)}")
     return None
 

@@ -65,4 +65,4 @@ class Session:
     def precision(self) -> dict[str, float]:
         """The precision rule's numbers, as workers take them."""
         gates = self.config.gates
-        return {"m": gates.m, "k": gates.k}
+        return {"m": gates.m, "k": gates.k, "m_half": gates.m_half}

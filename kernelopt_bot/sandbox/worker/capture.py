@@ -290,6 +290,10 @@ def captured(context: Context, target: Target, options: Mapping[str, Any]) -> li
     known: dict[str, list[CapturedGraph]] = context.state.setdefault("captures", {})
     key = options_key(lane, options)
     if key not in known:
+        default = options_key(lane, {})
+        # one candidate at a time: each keeps its inputs and compiled code
+        for other in [k for k in known if default not in (k, key)]:
+            del known[other]
         known[key] = capture_graphs(context, target, lane, options)[0]
     return known[key]
 

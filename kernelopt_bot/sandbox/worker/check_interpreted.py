@@ -40,7 +40,7 @@ def check_interpreted(params: Mapping[str, Any], scratch: tensors.Scratch, folde
         results = []
         for i, (b, c) in enumerate(zip(before, after, strict=False)):
             reference = tensors.load(scratch, exact[i]) if exact is not None and i < len(exact) else None
-            results.append(compare(f"output {i}", c, b, reference, m=rule["m"], k=rule["k"]))
+            results.append(compare(f"output {i}", c, b, reference, **rule))
         draws.append({"seed": given["seed"], "init": 0, "outputs": results, "family": given["family"]})
     return {"draws": draws, "aliasing_equal": aliasing, "metadata_equal": layout, "float64": float64,
             "replaced": {"expected": int(params["expected"]), "found": found}}

@@ -97,7 +97,7 @@ def _family(pair: tuple[CapturedGraph, CapturedGraph], family: str, secret: str,
     if not reason:
         for i, ((name, b), (_, c)) in enumerate(zip(expected, got, strict=True)):
             f = exact[i] if exact is not None and exact[i].shape == b.shape else None
-            outputs.append(compare(name, c, b, f, m=precision["m"], k=precision["k"]))
+            outputs.append(compare(name, c, b, f, **precision))
         repeatable = all(same_bits(x, y) for (_, x), (_, y) in zip(expected, again, strict=True))
         repeats = all(same_bits(x, y) for (_, x), (_, y) in zip(got, got_again, strict=True))
         failed = next((o for o in outputs if not o["passed"]), None)

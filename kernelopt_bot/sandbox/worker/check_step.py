@@ -65,7 +65,7 @@ class StepCheck:
         self.lane: Lane = params["lane"]
         self.device = need_lane(self.lane)
         self.secret, self.scratch = str(params["secret"]), scratch
-        self.m, self.k = float(params["precision"]["m"]), float(params["precision"]["k"])
+        self.rule = {name: float(value) for name, value in params["precision"].items()}
         self.baseline = Baseline(params["baseline"]["source"], folder, self.lane)
         self.slots, self.scalars = step_arguments(
             self.baseline, params["arguments"], params["baseline"].get("integers", {}))
@@ -124,7 +124,7 @@ class StepCheck:
         reasons = self._memory(base, ours)
         outputs = [
             precision.compare(s.name, ours[0].arena.view(s), base[0].arena.view(s),
-                              None if reference is None else reference.view(s), m=self.m, k=self.k)
+                              None if reference is None else reference.view(s), **self.rule)
             for s in self.slots if s.stored
         ]
         reasons += [f"{o['name']}: {o['reason']}" for o in outputs if not o["passed"]]

@@ -46,6 +46,14 @@ class Device:
     def allocated(self) -> int:
         return torch.cuda.memory_allocated(self.device) if self.gpu else 0
 
+    def free(self) -> int | None:
+        """Free bytes of the device's memory; None on a CPU."""
+        return torch.cuda.mem_get_info(self.device)[0] if self.gpu else None
+
+    def crowded(self) -> bool:
+        """Whether this process's tensors take more than half of the device's memory."""
+        return self.gpu and 2 * self.allocated() > torch.cuda.get_device_properties(self.device).total_memory
+
     def private_unused(self) -> int:
         """Bytes that CUDA graphs keep for their intermediates: part of their pools, but of no live tensor."""
         if not self.gpu:

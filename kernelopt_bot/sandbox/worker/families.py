@@ -4,7 +4,7 @@
 |---|---|
 | `captured` | as recorded |
 | `normal` | N(0, 1) |
-| `constant` | one N(0, 1) value everywhere |
+| `constant` | one value of three significant bits everywhere: sums are exact in any order, for honest accumulators |
 | `zero` | 0 |
 | `cancelling` | N(0, 1) plus pairs +big, -big at random places of each row: weak accumulators lose the rest |
 | `large` | N(0, 1) times 2**10 (half types 2**6): exponentials overflow unless the maximum is subtracted |
@@ -56,6 +56,13 @@ def _normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float32, device=generator.device)
 
 
+def _few_bits(generator: torch.Generator) -> Tensor:
+    """+-1, 1.25, 1.5 or 1.75 times 0.5, 1 or 2. With all 24 bits used, `x - mean(x)` of a constant is pure rounding
+    error, which a normalisation then divides by the root of its epsilon."""
+    draw = torch.randint(24, (), generator=generator, device=generator.device)
+    return (1 + draw % 4 / 4) * 2.0 ** (draw // 4 % 3 - 1) * torch.where(draw < 12, 1.0, -1.0)
+
+
 def _cancelling(shape: torch.Size, generator: torch.Generator) -> Tensor:
     values = _normal(shape, generator)
     flat = values.view(-1, shape[-1]) if len(shape) and shape[-1] > 1 else values.view(1, -1)
@@ -100,7 +107,7 @@ def _floats(family: str, shape: torch.Size, dtype: torch.dtype, generator: torch
         case "normal":
             return _normal(shape, generator)
         case "constant":
-            return _normal(torch.Size(()), generator).expand(shape)
+            return _few_bits(generator).expand(shape)
         case "zero":
             return torch.zeros(shape, device=generator.device)
         case "cancelling":

@@ -5,7 +5,7 @@ With a float64 reference f, a candidate c and the baseline b, over the elements 
     RMSE(c, f)  <= m * RMSE(b, f)  + k * eps(dtype) * RMS(f)
     max|c - f|  <= m * max|b - f|  + k * eps(dtype) * max|f|
 
-`m` holds for float32 and wider; half types and outputs of fewer than 1000 elements get at least `SMALL_M`, since
+`m` holds for float32 and wider; half types and outputs of fewer than 1000 elements get at least `m_half`, since
 their baseline error is a small or coarse sample (pytorch's own benchmark harness takes 2, and 3 for half and for
 fewer than 1000 elements). The k-term exists because a perfectly honest other order of summation can beat 2x: a
 sequential sum of 256 float32 does so in 497 of 500 seeds. Errors below the smallest normal number are
@@ -129,11 +129,12 @@ def _scale(reference: Tensor) -> float:
 
 
 def compare(
-    name: str, candidate: Tensor, baseline: Tensor, reference64: Tensor | None, *, m: float, k: float
+    name: str, candidate: Tensor, baseline: Tensor, reference64: Tensor | None, *, m: float, k: float,
+    m_half: float = SMALL_M,
 ) -> dict[str, Any]:
     """One `OutputResult` (docs/architecture.md) under the rule of this module.
 
-    `candidate`, `baseline` and `reference64` have one shape; the first two one dtype. `m` and `k` are dimensionless.
+    `candidate`, `baseline` and `reference64` have one shape; the first two one dtype. `m`, `k` and `m_half` are dimensionless.
     All numbers are finite floats; `ratio` is RMSE(candidate)/RMSE(baseline), None where the baseline's is zero.
     Never raises on bad values: a difference in shape or dtype is a failed result.
     """
@@ -156,7 +157,7 @@ def compare(
         c64, b64 = c_part.double(), b_part.double()
         sums.allclose = sums.allclose and bool(torch.allclose(c64, b64, rtol=rtol, atol=atol, equal_nan=True))
         _add(sums, c64, b64, b64 if f_part is None else f_part.double(), dtype)
-    passed, reason = _judge(sums, dtype, baseline.numel(), m, k)
+    passed, reason = _judge(sums, dtype, baseline.numel(), m, k, m_half)
     return {**result, **_numbers(sums), "passed": passed, "reason": reason}
 
 
@@ -174,10 +175,10 @@ def _exact(candidate: Tensor, baseline: Tensor) -> dict[str, Any]:
     return {**_numbers(sums), "passed": wrong == 0, "reason": reason}
 
 
-def _judge(sums: _Sums, dtype: torch.dtype, numel: int, m: float, k: float) -> tuple[bool, str]:
+def _judge(sums: _Sums, dtype: torch.dtype, numel: int, m: float, k: float, m_half: float) -> tuple[bool, str]:
     finfo = torch.finfo(dtype)
     if finfo.bits <= 16 or numel < SMALL_NUMEL:
-        m = max(m, SMALL_M)
+        m = max(m, m_half)
     if sums.class_mismatches:
         return False, f"{sums.class_mismatches} elements are of another non-finite class than the baseline's"
     floor, eps = float(finfo.smallest_normal), float(finfo.eps)

@@ -18,7 +18,7 @@ from torch import Tensor
 from kernelopt_bot.compiler._runtime import read_wrapper
 from kernelopt_bot.compiler.instrument import Instrumented
 from kernelopt_bot.sandbox.worker.arms import Arm, build
-from kernelopt_bot.sandbox.worker.capture import captured, compiler_faults
+from kernelopt_bot.sandbox.worker.capture import captured, compiler_faults, fresh_compiler
 from kernelopt_bot.sandbox.worker.device import Device
 from kernelopt_bot.sandbox.worker.load import current
 from kernelopt_bot.sandbox.worker.main import Context
@@ -124,6 +124,7 @@ def profile(context: Context, params: dict[str, Any]) -> dict[str, Any]:
                                  lambda text: StepTimer(graph.source, text, device, repeats))
         assert isinstance(hook, StepTimer)
         steps = hook.steps
+    fresh_compiler(context)
     arm = build(context, target, Arm("profiled", "compile", options=options))
     call_us: list[float] = []
     with torch.no_grad():

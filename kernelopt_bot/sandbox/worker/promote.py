@@ -50,7 +50,14 @@ class _Promoter(ast.NodeTransformer):
             raise CannotPromote(f"{at} has no float64 form on every GPU")
         if name in ("inline_asm_elementwise", "extern_elementwise") or name.startswith("fast_"):
             raise CannotPromote(f"{at} exists for one width only")
-        return self.generic_visit(node)
+        inner = self.generic_visit(node)
+        assert isinstance(inner, ast.Call)
+        if name == "div_rn" and len(inner.args) == 2:
+            return ast.copy_location(ast.BinOp(inner.args[0], ast.Div(), inner.args[1]), node)
+        if name == "sqrt_rn" and isinstance(inner.func, ast.Attribute):
+            # exists in float32 only; a float64 root is rounded to nearest anyway
+            inner.func.attr = "sqrt"
+        return inner
 
 
 def promote(source: str) -> str:

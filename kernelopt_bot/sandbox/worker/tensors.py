@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
@@ -13,6 +14,9 @@ import torch
 from torch import Tensor
 
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+
+CHUNK = 1 << 24
+"""Elements that are widened at a time."""
 
 
 class Scratch(Protocol):
@@ -54,9 +58,29 @@ def stats(tensor: Tensor) -> dict[str, Any] | None:
     values = values if every else values[finite]
     if values.numel() == 0:
         return {"min": 0.0, "max": 0.0, "mean": 0.0, "std": 0.0, "finite": False}
-    std, mean = torch.std_mean(values.double(), correction=0)
+    std, mean = torch.std_mean(values.double() if values.numel() <= CHUNK else values, correction=0)
     return {"min": float(values.min()), "max": float(values.max()), "mean": float(mean), "std": float(std),
             "finite": every}
+
+
+def half_digits(like: Tensor) -> float:
+    """The relative error at which half of the type's digits agree; 1e-6 for integers."""
+    return float(torch.finfo(like.dtype).eps) ** 0.5 if like.is_floating_point() or like.is_complex() else 1e-6
+
+
+def relative_error(got: Tensor, expected: Tensor) -> float:
+    """RMS of the difference over RMS of `expected`, over the elements finite in both; inf if shape or dtype differ."""
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return float("inf")
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    difference = size = 0.0
+    flat_got, flat_expected = got.reshape(-1), expected.reshape(-1)
+    for start in range(0, flat_got.numel(), CHUNK):
+        a, b = flat_got[start:start + CHUNK].to(wide), flat_expected[start:start + CHUNK].to(wide)
+        finite = a.isfinite() & b.isfinite()
+        difference += float((a - b)[finite].abs().square().sum())
+        size += float(b[finite].abs().square().sum())
+    return 0.0 if difference == 0.0 else math.sqrt(difference / size) if size else float("inf")
 
 
 def save(scratch: Scratch, tensor: Tensor) -> dict[str, Any]:

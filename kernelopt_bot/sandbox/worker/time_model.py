@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dynamo.utils import counters
 
 from kernelopt_bot.sandbox.worker.arms import Arm, BuiltArm, build
 from kernelopt_bot.sandbox.worker.device import Device
@@ -31,17 +32,25 @@ from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.precision import same_bits
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.seeds import derive, seed_everything
-from kernelopt_bot.sandbox.worker.tensors import tensor_leaves
+from kernelopt_bot.sandbox.worker.tensors import half_digits, relative_error, tensor_leaves
 
 COPIES = 4
-"""Sets of inputs that the calls rotate over."""
+"""Sets of inputs that the calls rotate over, where they fit."""
+COPIES_SHARE = 0.25
+"""Share of the free device memory that these may take."""
 SHORT_CALL_S, SHORT_SAMPLE_S = 50e-6, 400e-6
 """A call shorter than the first is repeated until a sample takes about the second: a timer tick and an interrupt
 must stay small against it."""
 BATCH_S, BATCH_LEAST, BATCH_MOST = 5e-3, 4, 200
-LEAST_BLOCKS, MOST_BLOCKS = 5, 400
+LEAST_BLOCKS, MOST_BLOCKS = 10, 400
 WARM_UP_S = 0.1
 WARM_UP_LEAST = 3
+
+
+def _copies(target: Target, device: Device) -> int:
+    free = device.free()
+    size = sum(t.untyped_storage().nbytes() for _, t in tensor_leaves((target.args, target.kwargs)))
+    return COPIES if free is None or not size else max(1, min(COPIES, int(COPIES_SHARE * free / size)))
 
 
 class Stopwatch:
@@ -49,7 +58,8 @@ class Stopwatch:
 
     def __init__(self, target: Target, device: Device, metric: str, cold: bool) -> None:
         self._target, self._device, self._metric, self._cold = target, device, metric, cold
-        self._inputs = [target.copies() for _ in range(COPIES)]
+        self._copies = _copies(target, device)
+        self._inputs = [target.copies() for _ in range(self._copies)]
         self._next = 0
         self._mutates = False
 
@@ -76,8 +86,8 @@ class Stopwatch:
     def sample(self, arm: BuiltArm, calls: int) -> float:
         """Seconds a call."""
         if self._mutates:
-            self._inputs = [self._target.copies() for _ in range(COPIES)]
-        chosen = [self._inputs[(self._next + i) % COPIES] for i in range(calls)]
+            self._inputs = [self._target.copies() for _ in range(self._copies)]
+        chosen = [self._inputs[(self._next + i) % self._copies] for i in range(calls)]
         self._next += calls
         call = arm.call
         if self._cold:
@@ -93,6 +103,7 @@ class Stopwatch:
 def _blocks(context: Context, watch: Stopwatch, pairs: Sequence[tuple[BuiltArm, BuiltArm]], budget_s: float,
             ) -> list[dict[str, Any]]:
     """ABBA blocks of all pairs in turn until the budget is spent: slow drift then hits all pairs alike."""
+    graphs = counters["stats"]["unique_graphs"]
     single = {id(arm): watch.warm_up(arm) for pair in pairs for arm in pair}
     calls = [watch.calls_per_sample(min(single[id(a)], single[id(b)])) for a, b in pairs]
     samples: list[dict[str, Any]] = [
@@ -110,19 +121,9 @@ def _blocks(context: Context, watch: Stopwatch, pairs: Sequence[tuple[BuiltArm, 
             third, fourth = watch.sample(b, n), watch.sample(a, n)
             found["a_s"] += [first, fourth]
             found["b_s"] += [second, third]
+    if counters["stats"]["unique_graphs"] != graphs:
+        raise WorkerFault("unsupported", "something was compiled during the timing: the model's guards do not hold")
     return samples
-
-
-def relative_error(got: Tensor, expected: Tensor) -> float:
-    """RMS of the difference over RMS of `expected`, over the elements finite in both; inf if shapes differ."""
-    if got.shape != expected.shape or got.dtype != expected.dtype:
-        return float("inf")
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    a, b = got.to(wide), expected.to(wide)
-    finite = a.isfinite() & b.isfinite()
-    difference = float((a - b)[finite].abs().square().sum())
-    size = float(b[finite].abs().square().sum())
-    return 0.0 if difference == 0.0 else math.sqrt(difference / size) if size else float("inf")
 
 
 def check_outputs(target: Target, arms: Sequence[BuiltArm], seed: int) -> dict[str, dict[str, Any]]:
@@ -133,12 +134,13 @@ def check_outputs(target: Target, arms: Sequence[BuiltArm], seed: int) -> dict[s
     """
     inputs = target.inputs(seed)
     expected = _outputs(arms[0], inputs, seed)
-    if any(relative_error(x, y) > _half(y) for x, y in zip(_outputs(arms[0], inputs, seed + 1), expected, strict=True)):
+    other = _outputs(arms[0], inputs, seed + 1)
+    if any(relative_error(x, y) > half_digits(y) for x, y in zip(other, expected, strict=True)):
         return {arm.arm.name: {"passed": True, "reason": "not compared: the outputs are random"} for arm in arms}
     found: dict[str, dict[str, Any]] = {}
     for arm in arms:
         got = _outputs(arm, inputs, seed)
-        errors = [relative_error(x, y) / _half(y) for x, y in zip(got, expected, strict=False)]
+        errors = [relative_error(x, y) / half_digits(y) for x, y in zip(got, expected, strict=False)]
         passed = len(got) == len(expected) and all(e <= 1.0 for e in errors)
         reason = "" if passed else f"outputs differ from those of {arms[0].arm.name!r} after the timing"
         found[arm.arm.name] = {"passed": passed, "reason": reason}
@@ -152,10 +154,6 @@ def _reject(checked: Mapping[str, Mapping[str, Any]], built: Mapping[str, BuiltA
         candidates = [n for n in wrong if built[n].arm.artifact or built[n].arm.options]
         kind = "runtime_failed" if candidates else "unsupported"
         raise WorkerFault(kind, "; ".join(f"{n}: {checked[n]['reason']}" for n in candidates or wrong))
-
-
-def _half(like: Tensor) -> float:
-    return float(torch.finfo(like.dtype).eps) ** 0.5 if like.is_floating_point() or like.is_complex() else 1e-6
 
 
 def _outputs(arm: BuiltArm, inputs: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> list[Tensor]:
@@ -223,6 +221,8 @@ def time_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
         raise WorkerFault("bad_request", f"metric {metric!r}, cache {cache!r}, arms {names}")
     if any(n not in names for pair in params["pairs"] for n in pair):
         raise WorkerFault("bad_request", "a pair names an arm that is not there")
+    if device.crowded():
+        context.state.pop("captures", None)
     built, failed = _build_all(context, target, arms, params.get("caches") == "shared")
     pairs = [(built[a], built[b]) for a, b in params["pairs"] if a in built and b in built]
     watch = Stopwatch(target, device, metric, cold=cache == "cold")
