@@ -13,7 +13,8 @@ demo: setup
 	.venv/bin/python tools/demo.py demo-out
 
 test: setup-dev
-	.venv/bin/python -m pytest -n 2 --dist loadgroup
+	.venv/bin/python -m pytest -n 2 --dist loadscope -m "not serial"
+	.venv/bin/python -m pytest -m serial
 
 lint: setup-dev
 	tools/lint.sh

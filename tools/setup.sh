@@ -27,6 +27,11 @@ install_packages() {
     fi
 }
 
+if [ "$what" = all ] && command -v npm >/dev/null && [ ! -d tests/npm/node_modules ]; then
+    # Real webhook payloads, for the tests.
+    (cd tests/npm && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
+fi
+
 stamp=.venv/.kernelopt-$what
 locks="requirements.lock requirements-dev.lock pyproject.toml tools/setup.sh"
 install_packages
