@@ -33,7 +33,8 @@ def status(model):
 
 
 @pytest.mark.parametrize("data", [
-    {"name": "a", "kind": "magic"}, {"name": "a", "kind": "artifact"}, {"name": "a", "kind": "compile", "artifact": "x"},
+    {"name": "a", "kind": "magic"}, {"name": "a", "kind": "artifact"},
+    {"name": "a", "kind": "compile", "artifact": "x"},
     {"name": "a", "kind": "compile", "mode": "max-autotune", "options": {"cpp_wrapper": True}}])
 def test_arms_that_make_no_sense(data: dict[str, Any]) -> None:
     with pytest.raises(WorkerFault, match="bad_request"):

@@ -110,7 +110,8 @@ def test_zero_graphs_is_an_error(loaded: Loaded) -> None:
 
 
 @pytest.mark.parametrize("change", [
-    {"lane": "cuda"}, {"lane": "tpu"}, {"lane": "pretend", "architecture": "sm_1"}, {"options": {"no_such_option": True}}])
+    {"lane": "cuda"}, {"lane": "tpu"}, {"lane": "pretend", "architecture": "sm_1"},
+    {"options": {"no_such_option": True}}])
 def test_bad_requests(loaded: Loaded, change: dict[str, Any]) -> None:
     with pytest.raises(WorkerFault, match="bad_request"):
         taken(loaded("Chain", "narrow", "layers"), **change)

@@ -72,7 +72,16 @@ def test_draws_leave_buffers_and_integers(loaded: Loaded) -> None:
     for (name, kind), old, new in zip(graph.qualified, graph.inputs, drawn, strict=True):
         changed = not torch.equal(old, new)
         assert changed == (kind == "parameter"), name
-    assert all(a is b for a, b in zip(subject.draw(graph, "captured", generator("s", "p", 0)), graph.inputs, strict=True))
+    same = subject.draw(graph, "captured", generator("s", "p", 0))
+    assert all(a is b for a, b in zip(same, graph.inputs, strict=True))
+
+
+def test_captures_of_earlier_candidates_are_let_go(loaded: Loaded) -> None:
+    session = loaded("Chain", "narrow", "layers")
+    for options in ({"epilogue_fusion": False}, {"split_reductions": False}):
+        checked(session, options, ("captured",))
+    assert [key for key in session.state["captures"] if "epilogue_fusion" in key] == []
+    assert len(session.state["captures"]) == 2
 
 
 def test_an_unknown_option_is_a_bad_request(loaded: Loaded) -> None:

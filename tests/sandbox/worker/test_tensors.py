@@ -30,7 +30,8 @@ def test_a_saved_tensor_comes_back_with_its_layout(tmp_path: Path, make: object)
     session = Session(tmp_path)
     back = tensors.load(session, tensors.save(session, tensor))
     assert torch.equal(back, tensor)
-    assert (back.stride(), back.storage_offset(), back.dtype) == (tensor.stride(), tensor.storage_offset(), tensor.dtype)
+    assert back.stride() == tensor.stride() and back.storage_offset() == tensor.storage_offset()
+    assert back.dtype is tensor.dtype
 
 
 def test_equal_storages_share_a_file(tmp_path: Path) -> None:
@@ -67,10 +68,20 @@ def test_stats_are_of_the_finite_values(values: list[float], spoilt: bool) -> No
 
 def test_stats_of_integers_and_booleans() -> None:
     assert tensors.stats(torch.tensor([3, -5, 2**40])) == {
-        "min": -5, "max": 2**40, "mean": pytest.approx((2**40 - 2) / 3), "std": pytest.approx(2**40 * 2**0.5 / 3, rel=1e-6),
-        "finite": True}
+        "min": -5, "max": 2**40, "mean": pytest.approx((2**40 - 2) / 3),
+        "std": pytest.approx(2**40 * 2**0.5 / 3, rel=1e-6), "finite": True}
     assert tensors.stats(torch.tensor([True, False])) == {"min": 0, "max": 1, "mean": 0.5, "std": 0.5, "finite": True}
     assert tensors.stats(torch.randn(0)) is None
+
+
+def test_relative_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "CHUNK", 2)
+    x = torch.tensor([3.0, 4.0, float("nan"), 1.0])
+    assert tensors.relative_error(x, x) == 0.0
+    assert tensors.relative_error(x * 1.01, x) == pytest.approx(0.01, rel=1e-4)
+    assert tensors.relative_error(x[:2], x) == float("inf")
+    assert tensors.relative_error(torch.ones(2), torch.zeros(2)) == float("inf")
+    assert tensors.relative_error(torch.tensor([1, 2]), torch.tensor([1, 3])) == pytest.approx(1 / 10**0.5)
 
 
 def test_leaves_of_nested_values() -> None:

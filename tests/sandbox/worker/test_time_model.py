@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
-from kernelopt_bot.sandbox.worker.time_model import first_call, relative_error, time_model
+from kernelopt_bot.sandbox.worker.time_model import first_call, time_model
 from tests.sandbox.worker.sessions import Session
 
 Loaded = Callable[..., Session]
@@ -49,10 +49,11 @@ def test_interleaved_samples_of_each_pair(loaded: Loaded) -> None:
     found = timed(session, [EAGER, DEFAULT, AGAIN], [["default", "eager"], ["default", "again"]])
     for sample, pair in zip(found["samples"], (["default", "eager"], ["default", "again"]), strict=True):
         assert sample["pair"] == pair and len(sample["a_s"]) == len(sample["b_s"]) >= 10
-        assert len(sample["a_s"]) % 2 == 0 and 0 < min(sample["a_s"]) and max(sample["b_s"]) < 5
+        assert len(sample["a_s"]) % 2 == 0 and min(sample["a_s"]) > 0 and max(sample["b_s"]) < 5
     assert set(found["compile_s"]) == {"default", "again"} and min(found["compile_s"].values()) > 0.01
     assert found["peak_bytes"] == {} and found["failed"] == {}
-    assert all(c["passed"] for c in found["checked"].values()) and set(found["checked"]) == {"eager", "default", "again"}
+    assert set(found["checked"]) == {"eager", "default", "again"}
+    assert all(c["passed"] for c in found["checked"].values())
     assert found["state_after"]["time"] > found["state_before"]["time"]
     assert gc.isenabled()
 
@@ -102,9 +103,9 @@ def test_the_first_call_compiles_into_the_given_folder(loaded: Loaded, tmp_path:
     assert list((Path(session.scratch) / "first").rglob("*.so"))
 
 
-def test_relative_error() -> None:
-    x = torch.tensor([3.0, 4.0, float("nan")])
-    assert relative_error(x, x) == 0.0
-    assert relative_error(x * 1.01, x) == pytest.approx(0.01, rel=1e-4)
-    assert relative_error(x[:2], x) == float("inf")
-    assert relative_error(torch.ones(2), torch.zeros(2)) == float("inf")
+def test_compiling_during_the_timing_is_noticed(loaded: Loaded) -> None:
+    session = loaded("Chain", "narrow", "layers")
+    timed(session, [DEFAULT], [["default", "default"]])
+    torch._dynamo.reset()
+    with pytest.raises(WorkerFault, match="was compiled during the timing"):
+        timed(session, [DEFAULT], [["default", "default"]])
