@@ -50,7 +50,7 @@ def compile_case(case: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def main(cases: str, results: str) -> None:
-    driver._active = _Driver()  # type: ignore[assignment]
+    driver._active = _Driver()
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for number, case in enumerate(json.loads(Path(cases).read_text())):

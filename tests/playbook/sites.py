@@ -12,7 +12,7 @@ from typing import Any
 from kernelopt_bot.compiler.program import Argument, Graph, Kernel, Step, TensorMeta
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.device.profile import Roofs
-from kernelopt_bot.playbook.kernel_source import NotUnderstood, parse
+from kernelopt_bot.playbook.kernel_source import parse
 from kernelopt_bot.playbook.technique import BaselineConfig, Site
 
 DATA = Path(__file__).parent / "data"
@@ -38,22 +38,15 @@ def site(call: dict[str, Any], configs: tuple[BaselineConfig, ...] = (), roofs: 
     return Site(graph, step, kernel, None, roofs, configs)
 
 
-def calls(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((DATA / f"{name}.json").read_text())["calls"]
+def calls(name: str, torch: str = "torch2.13") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((DATA / torch / f"{name}.json").read_text())["calls"]
     return found
 
 
-def all_calls() -> dict[str, dict[str, Any]]:
-    """Every captured call that is understood, by `<case>:<number>`."""
-    found = {}
-    for path in sorted(DATA.glob("*.json")):
-        for number, call in enumerate(calls(path.stem)):
-            try:
-                parse(call["source"])
-            except NotUnderstood:
-                continue
-            found[f"{path.stem}:{number}"] = call
-    return found
+def all_calls(torch: str = "torch2.13") -> dict[str, dict[str, Any]]:
+    """Every captured call, by `<case>:<number>`."""
+    return {f"{path.stem}:{number}": call for path in sorted((DATA / torch).glob("*.json"))
+            for number, call in enumerate(calls(path.stem, torch))}
 
 
 def case(call: dict[str, Any], candidate: KernelCandidate) -> dict[str, Any]:

@@ -13,7 +13,8 @@ ROOFS = Roofs("", "", 1e12, {}, 1 << 20, 100, "assumed")
 
 
 def program(vendor: tuple[str, ...] = (), kernels: tuple[tuple[str, dict[str, int]], ...] = ()) -> Program:
-    steps, made = [], {}
+    steps: list[Step] = []
+    made: dict[str, Kernel] = {}
     for name in vendor:
         steps.append(Step(0, len(steps), "vendor", name, "call", (1, 1)))
     for heuristic, sizes in kernels:
@@ -49,7 +50,7 @@ def test_only_allowed_options_that_differ_from_the_default_are_proposed(device: 
 
 @pytest.mark.parametrize(("given", "asked", "left_out"), [
     (program(("extern_kernels.convolution",)), "layout_optimization", "coordinate_descent_tuning"),
-    (program((), (("persistent_reduction", {"x": 8, "r0_": 32}),)), "unroll_reductions_threshold", "layout_optimization"),
+    (program((), (("persistent_reduction", {"r0_": 32}),)), "unroll_reductions_threshold", "layout_optimization"),
     (program((), (("pointwise", {"x": 8}),)), "triton.prefer_nd_tiling", "triton.cooperative_reductions"),
 ])
 def test_the_facts_of_the_program_decide(given: Program, asked: str, left_out: str) -> None:
