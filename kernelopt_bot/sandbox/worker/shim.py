@@ -66,6 +66,8 @@ def _patch_language_once(interpreter: Any, tl: Any) -> None:
     sees_language = types.FunctionType((lambda: None).__code__, {"tl": tl, "core": tl.core})
     interpreter._patch_lang(sees_language)
     interpreter._patch_lang = lambda function: _Patched()
+    # triton 3.6 hands int() an array of one element as a loop's bound, which numpy refuses from 2.4 on
+    tl.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
 
 
 class _Numbers:

@@ -40,7 +40,9 @@ def test_float_families() -> None:
     like = torch.empty(512, 256)
     normal = make("normal", like, None, generator())
     assert abs(float(normal.mean())) < 0.02 and abs(float(normal.std()) - 1) < 0.02
-    assert len(make("constant", like, None, generator()).unique()) == 1
+    constant = make("constant", like, None, generator())
+    assert len(constant.unique()) == 1 and float(constant.abs().max()) > 0
+    assert torch.equal(constant.sum(1).double(), constant.double().sum(1))
     assert not make("zero", like, None, generator()).any()
     large = make("large", like, None, generator())
     assert abs(float(large.std()) / 1024 - 1) < 0.02

@@ -21,6 +21,11 @@ def test_captured_kernels_are_promoted_and_twice_is_once(wrapper: object) -> Non
         assert "fp32" not in text and "float32" not in text and promote(text) == text
 
 
+def test_functions_of_float32_only_get_their_float64_form() -> None:
+    text = promote(SOFTMAX.replace("libdevice.exp(tmp5)", "tl.div_rn(tl.sqrt_rn(tmp5), tmp4)"))
+    assert "tl.sqrt(tmp5) / tmp4" in text
+
+
 @pytest.mark.parametrize(("line", "why"), [
     ("tmp6.to(tl.int32, bitcast=True)", "bits"),
     ("tmp6.to(tl.int32, 'rtne', tmp0)", ""),
