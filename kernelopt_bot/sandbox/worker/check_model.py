@@ -16,6 +16,7 @@ from torch._inductor.compile_fx import compile_fx
 
 from kernelopt_bot.sandbox.worker.arms import Arm, BuiltArm, build, twin
 from kernelopt_bot.sandbox.worker.capture import fresh_compiler, no_caches
+from kernelopt_bot.sandbox.worker.check_options import rule
 from kernelopt_bot.sandbox.worker.load import Buffers, Target, copy_inputs, current, user_code
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.precision import compare, same_bits
@@ -227,8 +228,7 @@ def check_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     fresh_compiler(context)
     default = build(context, target, Arm("default", "compile"))
     candidate = build(context, target, candidate_arm(params))
-    precision = {"m": float(params["precision"]["m"]), "k": float(params["precision"]["k"])}
-    gate = _Gate(target, default, candidate, precision)
+    gate = _Gate(target, default, candidate, rule(params["precision"]))
     own = [*target.model.parameters(), *target.model.buffers()] if inits > 1 else []
     original = [t.detach().cpu().clone() for t in own]
     draws: list[dict[str, Any]] = []

@@ -108,6 +108,13 @@ def _family(pair: tuple[CapturedGraph, CapturedGraph], family: str, secret: str,
     return {"family": family, "seed": seed, "outputs": outputs, "passed": not reason, "reason": reason}, used
 
 
+def rule(precision: Mapping[str, Any]) -> dict[str, float]:
+    """The keywords of `precision.compare`. Raises WorkerFault (bad_request) if `m` or `k` is missing."""
+    if not {"m", "k"} <= set(precision):
+        raise WorkerFault("bad_request", "the precision rule needs m and k")
+    return {name: float(precision[name]) for name in ("m", "k", "m_half") if name in precision}
+
+
 def check_options(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     """See docs/architecture.md. `peak_bytes` is the device memory of both forms together, null on a CPU."""
     target, options = current(context), dict(params["options"])
@@ -115,13 +122,14 @@ def check_options(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     pairs = _pairs(target, context, options)
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(target.device)
+    precision = rule(params["precision"])
     graphs: list[dict[str, Any]] = []
     for i, pair in enumerate(pairs):
         results: list[dict[str, Any]] = []
         used = ""
         for family in params["families"]:
             context.progress(f"graph {i}: {family}", i, len(pairs))
-            result, used = _family(pair, family, params["secret"], params["precision"])
+            result, used = _family(pair, family, params["secret"], precision)
             results.append(result)
         graphs.append({"index": i, "families": results, "float64": used})
     peak = torch.cuda.max_memory_allocated(target.device) if on_gpu else None

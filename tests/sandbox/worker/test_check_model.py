@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 
+from kernelopt_bot.compiler.artifact import Recipe, write_artifact
+from kernelopt_bot.compiler.parse import parse_graph
+from kernelopt_bot.compiler.program import Program
+from kernelopt_bot.sandbox.worker.capture import capture
 from kernelopt_bot.sandbox.worker.check_model import check_model, float64_outputs
 from kernelopt_bot.sandbox.worker.load import current
 from kernelopt_bot.sandbox.worker.seeds import derive
@@ -67,6 +72,17 @@ def test_other_options_of_the_same_compiler_pass(loaded: Loaded) -> None:
     assert all(d["eager_allclose"] for d in found["draws"])
     model = current(session).model
     assert all(torch.equal(p, weights[n]) for n, p in model.named_parameters()) and model.calls == 0
+
+
+def test_a_written_artifact_is_what_is_checked(loaded: Loaded, tmp_path: Path) -> None:
+    session = loaded("Counted", "wide", "width")
+    (raw,) = capture(session, {"lane": "cpu", "options": {}, "save_limit_bytes": 0})["graphs"]
+    program = Program("counted", "cpu", (parse_graph(raw),), torch.__version__, triton.__version__, "a processor")
+    folder = write_artifact(tmp_path / "counted", class_name="Counted", program=program, kernels=[],
+                            recipe=Recipe({"epilogue_fusion": False}), environment={"torch": torch.__version__})
+    found = checked(session, folder)
+    assert all(o["passed"] for o in outputs(found)) and found["replaced"] == {"expected": 0, "found": 0}
+    assert found["aliasing_equal"] and found["metadata_equal"]
 
 
 @pytest.mark.parametrize(("change", "words"), [

@@ -20,7 +20,7 @@ Loaded = Callable[..., Session]
 def checked(session: Session, options: dict[str, Any], families: tuple[str, ...] = FAMILIES) -> dict[str, Any]:
     return subject.check_options(session, {
         "lever": "launch", "options": options, "secret": "s", "families": list(families),
-        "precision": {"m": 2.0, "k": 8.0}})
+        "precision": {"m": 2.0, "k": 8.0, "m_half": 3.0}})
 
 
 def test_the_same_compiler_passes_every_family(loaded: Loaded) -> None:
@@ -82,6 +82,12 @@ def test_captures_of_earlier_candidates_are_let_go(loaded: Loaded) -> None:
         checked(session, options, ("captured",))
     assert [key for key in session.state["captures"] if "epilogue_fusion" in key] == []
     assert len(session.state["captures"]) == 2
+
+
+def test_the_rule_needs_its_factors() -> None:
+    assert subject.rule({"m": 2, "k": 8, "m_half": 4, "other": 1}) == {"m": 2.0, "k": 8.0, "m_half": 4.0}
+    with pytest.raises(WorkerFault, match="bad_request"):
+        subject.rule({"m": 2})
 
 
 def test_an_unknown_option_is_a_bad_request(loaded: Loaded) -> None:
