@@ -16,6 +16,7 @@ REGISTERS_PER_THREAD = 128
 Guide, technical specifications), the rest being addresses, masks and temporaries."""
 _BLOCK_LIMIT: Mapping[str, int] = {"x": 4096, "y": 1024, "z": 1024, "r0_": 65536, "r1_": 32768}
 """Largest blocks that Inductor itself uses (`TRITON_MAX_BLOCK` of torch._inductor.runtime.hints)."""
+_LONG_ROW = 1024
 _TILE_LIMIT = 1 << 17
 """Largest tile in elements: 128 values for each of 1024 threads."""
 
@@ -99,18 +100,22 @@ class LaunchSpace:
     def penalty(self, config: LaunchConfig) -> float:
         """How far a configuration is from what usually saturates memory (lower is better): 4 to 16 registers of
         loaded data in flight a thread, whole 128-byte lines along the contiguous dimension, 128 to 512 threads,
-        at least two programs for each multiprocessor."""
+        at least two programs for each multiprocessor, few rows at once where rows are long (a later pass then finds
+        them in L2)."""
         blocks = {**self.fixed, **config.blocks}
         threads = config.num_warps * WARP
         in_flight = max(1.0, self.tile(config) / threads) * self.registers_per_element
         line = blocks.get(BLOCKS[self.contiguous], 1)
         waves = self.programs(config) / self.multiprocessors
+        long = self.contiguous.startswith("r") and self.extents[self.contiguous] >= _LONG_ROW
+        rows = math.prod(b for name, b in blocks.items() if not name.startswith("R")) if long else 1
         return (
             _distance(in_flight, 4, 16)
             + 2.0 * _distance(min(line, self.extents[self.contiguous]), 32, 4096)
             + 0.5 * _distance(threads, 128, 512)
             + 0.5 * _distance(waves, 2, math.inf)
             + 0.25 * (config.num_stages - 1)
+            + 0.5 * math.log2(rows)
         )
 
 
@@ -144,10 +149,12 @@ def derive(site: Site) -> LaunchSpace | None:
 
 
 def contiguous(source: KernelSource) -> str:
-    """Dimension along which neighbouring elements of most accesses lie next to each other."""
+    """Dimension along which neighbouring elements of most accesses lie next to each other. Accesses along fewer
+    dimensions than others move fewer elements and do not count."""
     votes: dict[str, int] = {p: 0 for p in source.dimensions}
-    for access in source.accesses:
-        for prefix in unit_stride(source, access):
+    spans = [len(_spanned(source, a)) for a in source.accesses]
+    for access, span in zip(source.accesses, spans, strict=True):
+        for prefix in unit_stride(source, access) if span == max(spans) else ():
             votes[prefix] += 1
     return max(votes, key=lambda p: (votes[p], -source.dimensions.index(p)))
 
@@ -167,6 +174,15 @@ def unit_stride(source: KernelSource, access: Access) -> set[str]:
                 if term.id == f"{prefix}index" or _fastest(value, f"{prefix}index"):
                     found.add(prefix)
     return found
+
+
+def _spanned(source: KernelSource, access: Access) -> set[str]:
+    """Dimensions that the access's index depends on."""
+    definitions = {name_of(s): s.value for s in walk(source.body) if isinstance(s, ast.Assign)}
+    names = {n.id for n in ast.walk(access.index) if isinstance(n, ast.Name)}
+    bases = names | {n.id for name in names if name in definitions for n in ast.walk(definitions[name])
+                     if isinstance(n, ast.Name)}
+    return {p for p in source.dimensions if f"{p}index" in bases}
 
 
 def _fastest(value: ast.expr | None, index: str) -> bool:

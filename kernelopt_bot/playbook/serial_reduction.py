@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch
 from kernelopt_bot.playbook.emit import Function, candidate, grid, identity, plain, runtime_parameters, understood
-from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, name_of
+from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, name_of, walk
 from kernelopt_bot.playbook.launch_space import contiguous
 from kernelopt_bot.playbook.masks import without
 from kernelopt_bot.playbook.rewrite import binds, expression, impure, reads, statements
@@ -48,7 +48,7 @@ class SerialReduction:
 
     def applies(self, site: Site) -> Expectation | None:
         source = site.source
-        if source is None or source.dimensions != ("x", "r0_") or contiguous(source) != "x":
+        if source is None or source.dimensions != ("x", "r0_") or (contiguous(source) != "x" and not _window(source)):
             return None
         window, outputs = source.constants.get("r0_numel", 0), site.numel("x") or 0
         if not 2 <= window <= _LONGEST or len(source.loops) > 1:
@@ -128,6 +128,14 @@ def serial(source: KernelSource) -> list[ast.stmt]:
     head = statements("R0_BLOCK: tl.constexpr = 1\nRBLOCK: tl.constexpr = 1")
     before = [s for s in before if name_of(s) != "RBLOCK"]
     return [*head, *before, loop, *after]
+
+
+def _window(source: KernelSource) -> bool:
+    """True if the reduced index is split by division, as over a window of two or three dimensions, so that it is no
+    run of neighbouring elements."""
+    along = [s.value for s in walk(source.body) if isinstance(s, ast.Assign) and name_of(s).startswith("r0_")]
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod | ast.FloorDiv) and "r0_index" in ast.unparse(n)
+               for value in along for n in ast.walk(value))
 
 
 def unrolled(source: KernelSource) -> list[ast.stmt]:

@@ -24,4 +24,4 @@ def row_traffic(site: Site, source: KernelSource) -> RowTraffic:
     inside = [a for a in source.accesses if a.loop is not None and
               not 0 < site.tensor_numel(a.pointer) < min(rows, 2 * (site.numel("r0_") or 1))]
     distinct = {(a.kind, a.pointer, ast.unparse(a.index)) for a in inside}
-    return RowTraffic(len(inside), max(1, len(distinct)))
+    return RowTraffic(max(1, len(inside)), max(1, len(distinct)))

@@ -56,6 +56,7 @@ def test_registers_bound_what_a_thread_loads() -> None:
     assert batchnorm is not None and batchnorm.registers_per_element == 1.0
 
 
-@pytest.mark.parametrize(("name", "prefix"), [("l2norm_3x2047", "r0_"), ("rowsum_2x90x33", "x"), ("relu_1000", "x")])
+@pytest.mark.parametrize(("name", "prefix"), [("l2norm_3x2047", "r0_"), ("rowsum_2x90x33", "x"), ("relu_1000", "x"),
+                                            ("groupnorm_2x4x7x30", "r0_"), ("avgpool2d_22", "r0_")])
 def test_the_contiguous_dimension(name: str, prefix: str) -> None:
     assert contiguous(parse(calls(name)[0]["source"])) == prefix

@@ -14,7 +14,7 @@ def test_the_registry_finds_every_technique() -> None:
     found = techniques()
     assert {t.name for t in found} >= {
         "aligned_rows", "cache_hints", "grid_division", "launch_configuration", "multi_row_tiles",
-        "persistent_reduction", "serial_reduction"}
+        "persistent_reduction", "reversed_passes", "serial_reduction"}
     assert all(isinstance(t, Technique) and t.citation for t in found)
 
 

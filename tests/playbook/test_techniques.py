@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +49,22 @@ def test_aligned_rows_are_read_in_vectors(compiled: dict[str, dict[str, Any]]) -
 def test_aligned_rows_leave_aligned_and_short_rows(old: str, new: str) -> None:
     call = calls("l2norm_3x2047")[0]
     assert BY_NAME["aligned_rows"].applies(site({**call, "source": call["source"].replace(old, new)})) is None
+
+
+def test_reversed_passes_walk_every_second_loop_backwards() -> None:
+    source = first("reversed_passes", "softmax_3x2051")
+    assert source.count("(2051 + R0_BLOCK - 1) // R0_BLOCK * R0_BLOCK - R0_BLOCK - r0_walked") == 1
+    assert source.count("tl.range(0, r0_numel, R0_BLOCK)") == 2
+
+
+def test_reversed_passes_expect_less_of_longer_rows() -> None:
+    call = calls("l2norm_3x2047")[0]
+    gains: list[float | None] = []
+    for length in ("65535", "393215", "99999999"):
+        longer = json.loads(json.dumps(call).replace("2047", length))
+        found = BY_NAME["reversed_passes"].applies(site(longer))
+        gains.append(found.gain if found is not None else None)
+    assert gains[0] is not None and gains[1] is not None and gains[0] > gains[1] > 1.0 and gains[2] is None
 
 
 def test_grid_division_leaves_no_division_of_elements() -> None:
