@@ -68,7 +68,7 @@ def install(builder: Any) -> None:
     cas, rmw = builder.create_atomic_cas, builder.create_atomic_rmw
 
     def width(pointer: Any) -> int:
-        return max(1, pointer.get_element_ty().primitive_bitwidth // 8)
+        return max(1, int(pointer.get_element_ty().primitive_bitwidth) // 8)
 
     def checked_load(self: Any, pointer: Any, mask: Any, *rest: Any) -> Any:
         check("load", pointer.data, mask.data, width(pointer))

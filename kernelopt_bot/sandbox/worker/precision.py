@@ -134,7 +134,7 @@ def compare(
 ) -> dict[str, Any]:
     """One `OutputResult` (docs/architecture.md) under the rule of this module.
 
-    `candidate`, `baseline` and `reference64` have one shape; the first two one dtype. `m`, `k` and `m_half` are dimensionless.
+    `candidate`, `baseline` and `reference64` have one shape; the first two one dtype. `m`, `k`, `m_half`: no unit.
     All numbers are finite floats; `ratio` is RMSE(candidate)/RMSE(baseline), None where the baseline's is zero.
     Never raises on bad values: a difference in shape or dtype is a failed result.
     """
