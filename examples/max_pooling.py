@@ -14,7 +14,7 @@ class Model(nn.Module):
 
 
 def get_inputs() -> list[torch.Tensor]:
-    return [torch.randn(8, 32, 48, 96, 96)]
+    return [torch.randn(8, 32, 24, 64, 64)]
 
 
 def get_init_inputs() -> list[int]:

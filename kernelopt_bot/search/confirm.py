@@ -71,7 +71,7 @@ def confirm(session: Session, target: Target, stages: Sequence[Stage], settings:
     seed = int(secret[:14], 16)
     arms, not_applicable = baselines(session.has_gpu)
     lever: Lever = "kernel" if stack.kernels else "launch"
-    with session.model_worker("confirm") as worker:
+    with session.model_worker("model") as worker:
         load(session, worker, target)
         session.progress.update("confirming: model gate with new seeds")
         verdicts = [model.check(worker, artifact=str(stack.folder), options={}, secret=secret, seeds=gates.seeds,
@@ -130,10 +130,10 @@ def first_calls(session: Session, target: Target, stack: Stack) -> FirstCall | N
         for arm in (stack.arm("candidate"), dict(DEFAULT)):
             for state in ("cold", "warm"):
                 session.progress.update(f"first call: {arm['name']}, {state} caches")
-                # One scratch folder for both, so that the second process finds the first one's caches.
-                with session.model_worker(f"first-{arm['name']}") as worker:
+                # One cache folder for both states, so that the second process finds the first one's code.
+                with session.model_worker("model") as worker:
                     load(session, worker, target)
-                    answer = worker.call("first_call", {"arm": arm, "cache": "first-call-cache"},
+                    answer = worker.call("first_call", {"arm": arm, "cache": f"first-call-{arm['name']}"},
                                          timeout=FIRST_CALL_TIMEOUT_S)
                     seconds.append(float(answer["seconds"]))
     except WorkerError as e:

@@ -19,9 +19,9 @@ from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
-SCREENED = {"cuda": 8, "cpu": 3}
+SCREENED = {"cuda": 6, "cpu": 3}
 """Candidates compiled for a first look, cheapest first; C++ code takes some ten seconds to compile."""
-ATTEMPTS = 3
+ATTEMPTS = 2
 """Candidates of one lever taken through the gates, most promising first."""
 
 
@@ -82,9 +82,8 @@ def run(session: Session, worker: Worker, stack: Stack, program: Program, profil
 def _gates(session: Session, worker: Worker, stack: Stack, program: Program, candidate: OptionsCandidate,
            first: Verdict, lever: Lever, trials: Trials, settings: Settings, environment: Mapping[str, Any],
            class_name: str) -> tuple[Trial, Outcome | None]:
-    """Gates 2 to 4 of one candidate on top of the stack."""
+    """Gates 2 to 4 of one candidate on top of the stack: one draw, one metric. The confirmation takes all of them."""
     whole = replace(candidate, options={**stack.options, **candidate.options})
-    gates = session.config.gates
     session.progress.update(f"{lever}: {candidate.technique}: correctness")
     trial = trials.judged(candidate, first, correctness.check_options(
         whole, worker, secret=session.secret, precision=session.precision()))
@@ -94,14 +93,14 @@ def _gates(session: Session, worker: Worker, stack: Stack, program: Program, can
         session.artifacts / candidate.id, program, class_name, environment)
     session.progress.update(f"{lever}: {candidate.technique}: model")
     trial = trials.update(trial, model.check(
-        worker, artifact=str(extended.folder), options={}, secret=session.secret, seeds=gates.seeds,
-        inits=gates.inits, precision=session.precision()))
+        worker, artifact=str(extended.folder), options={}, secret=session.secret, seeds=1, inits=1,
+        precision=session.precision()))
     if trial.stopped_by:
         return trial, None
     session.progress.update(f"{lever}: {candidate.technique}: performance")
     measured = performance.measure(
         worker, candidate=extended.arm("candidate"), baselines=[stack.arm("default")], settings=settings, lever=lever,
-        has_gpu=session.has_gpu, secret=session.secret, seed=_seed(session))
+        has_gpu=session.has_gpu, secret=session.secret, seed=_seed(session), others=False)
     trial = trials.update(trial, measured.verdict)
     if trial.stopped_by:
         return trial, None

@@ -11,7 +11,7 @@ from kernelopt_bot.compiler.program import Program
 from kernelopt_bot.contract.candidate import Lever
 from kernelopt_bot.device import profiling, roofs
 from kernelopt_bot.device.profile import Profile, Roofs
-from kernelopt_bot.errors import UserError
+from kernelopt_bot.errors import Unavailable, UserError
 from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.sandbox.client import Worker, WorkerError
 from kernelopt_bot.search import capturing, confirm, kernel_lever, options_lever, pretend_lever
@@ -28,6 +28,7 @@ from kernelopt_bot.targets.target import Target
 
 ORDER: tuple[Lever, ...] = ("dispatch", "launch", "kernel")
 """Kernels last: in a launch-bound model their gain shows only once the host no longer holds the device up."""
+INTERRUPTED = "interrupted"
 NOT_YET: Mapping[str, str] = {"region": "the lever `region` is not available in this release"}
 
 
@@ -70,6 +71,10 @@ def optimise(session: Session, target: Target) -> TargetResult:
             if work.last is None:
                 work.noise = confirm.control(session, worker, work.settings)
         return _finish(work)
+    except KeyboardInterrupt:
+        error: UserError = Unavailable("interrupted before the confirmation; nothing of this target is adopted",
+                                       where=str(session.archive.path), kind=INTERRUPTED,
+                                       fix="run again; the file keeps every verdict so far")
     except WorkerError as e:
         error = explain(e, target, "the search")
     except UserError as e:
@@ -77,7 +82,7 @@ def optimise(session: Session, target: Target) -> TargetResult:
             raise
         error = e
     session.progress.note(f"{target.name}: {error.what}")
-    return replace(_result(session, target, trials, work), error=str(error))
+    return replace(_result(session, target, trials, work), error=str(error), interrupted=error.kind == INTERRUPTED)
 
 
 def _begin(session: Session, worker: Worker, target: Target, trials: Trials) -> _Work:

@@ -112,6 +112,8 @@ class TargetResult:
     spent: Mapping[str, float] = field(default_factory=dict)
     """`wall_s`, `device_s`, `candidates`."""
     inputs_origin: str = ""
+    interrupted: bool = False
+    """The user or the runner ended the search; `trials` holds what was judged until then."""
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,8 @@ def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path
                 result = optimise(session, target)
                 device_s = session.budget.left().device_s
                 results.append(result)
+                if result.interrupted:
+                    return Finished(tuple(results), f"interrupted while optimising {target.name}", interrupted=True)
             except UserError as e:
                 return Finished(tuple(results), f"{target.name}: {e.what}")
             except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""A repository on the GitHub stand-in, cloned over HTTP, with a pull request that changes a model; and a real payload."""
+"""A repository on the GitHub stand-in, cloned over HTTP, a pull request that changes a model, and a real payload."""
 
 from __future__ import annotations
 

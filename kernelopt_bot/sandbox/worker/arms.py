@@ -30,6 +30,7 @@ from kernelopt_bot.sandbox.worker.device import Device
 from kernelopt_bot.sandbox.worker.load import Buffers, Target, user_code
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.tensors import storage_key, tensor_leaves
 
 CACHE_VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
 WARM_UP_CALLS = 3
@@ -72,7 +73,7 @@ class BuiltArm:
     buffers: Buffers
     """The model's buffers before any call."""
     peak_bytes: int | None
-    """Device memory that a call needs on top of the model and its inputs; None on a CPU."""
+    """Device memory of the model, its inputs and a call; None on a CPU."""
 
     def close(self) -> None:
         """Let its compiled code and memory go."""
@@ -211,4 +212,6 @@ def _peak(target: Target, call: Callable[..., Any], device: Device, before: int,
     call(*args, **kwargs)
     device.wait()
     during = int(torch.cuda.max_memory_allocated(device.device)) - inputs
-    return held + during + device.private_unused() - unused_before
+    resident = [*target.model.parameters(), *target.model.buffers(), *(t for _, t in tensor_leaves((args, kwargs)))]
+    own = sum({storage_key(t): t.untyped_storage().nbytes() for t in resident}.values())
+    return own + held + during + device.private_unused() - unused_before
