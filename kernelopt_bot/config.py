@@ -116,6 +116,8 @@ class Gates(_Model):
     confidence: float = Field(default=0.95, ge=0.8, le=0.999, description="Coverage of the confidence interval.")
     memory_limit: float = Field(default=1.10, ge=1.0, le=10.0, description=(
         "Largest peak memory, as a ratio of the baseline's."))
+    memory_slack_mib: int = Field(default=256, ge=0, le=1 << 20, description=(
+        "Peak memory in MiB that is always permitted on top of the baseline's: small models may keep a CUDA graph."))
     m: float = Field(default=2.0, ge=1.0, le=10.0, description=(
         "Error limit against float64: m times the baseline's error, plus k times the dtype's epsilon."))
     m_half: float = Field(default=3.0, ge=1.0, le=10.0, description="The same factor for float16 and bfloat16.")

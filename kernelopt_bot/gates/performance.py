@@ -24,9 +24,6 @@ CONTROL = "default again"
 FLOOR_SHARE = 0.95
 """Below this share of the physical floor a time is an error of measurement or a cheat."""
 
-MEMORY_SLACK_BYTES = 2 * 1024**2
-"""Granularity of CUDA's caching allocator for small blocks (kSmallBuffer): less is no difference."""
-
 COMPILE_ALLOWANCE_S = 600.0
 """On top of the measuring time: every arm is compiled first, some with autotuning."""
 
@@ -41,6 +38,7 @@ class Settings:
     no_regress: float = 0.97
     confidence: float = 0.95
     memory_limit: float = 1.10
+    memory_slack_bytes: int = 256 << 20
     budget_s: float = 10.0
 
 
@@ -140,7 +138,7 @@ def _objection(
 
 
 def _allowed(baseline: int | None, settings: Settings) -> float | None:
-    return None if baseline is None else max(baseline * settings.memory_limit, baseline + MEMORY_SLACK_BYTES)
+    return None if baseline is None else max(baseline * settings.memory_limit, baseline + settings.memory_slack_bytes)
 
 
 def _comparison(sample: Sample, e: Estimate) -> Comparison:

@@ -26,8 +26,8 @@ from kernelopt_bot.search.sites import Place, configured
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
-FOR_EACH_TECHNIQUE = 6
-FOR_EACH_PLACE = 18
+FOR_EACH_TECHNIQUE = 4
+FOR_EACH_PLACE = 10
 PAIRS = 12
 WORTHWHILE = 1.02
 """Step speedup below which a candidate is not worth its gates: the noise of a race of a few blocks."""

@@ -19,9 +19,9 @@ from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
-SCREENED = {"cuda": 6, "cpu": 3}
+SCREENED = {"cuda": 6, "cpu": 2}
 """Candidates compiled for a first look, cheapest first; C++ code takes some ten seconds to compile."""
-ATTEMPTS = 2
+ATTEMPTS: Mapping[Lever, int] = {"dispatch": 2, "launch": 1}
 """Candidates of one lever taken through the gates, most promising first."""
 
 
@@ -61,7 +61,7 @@ def run(session: Session, worker: Worker, stack: Stack, program: Program, profil
                       note=s.reason if s.promising else f"discarded in {s.reason}")
     best: Outcome | None = None
     reason = f"no candidate looked faster in screening (best {found[0].speedup:.3f}x)" if found else ""
-    for s in promising[:ATTEMPTS]:
+    for s in promising[:ATTEMPTS[lever]]:
         if spent := session.budget.exhausted():
             reason = spent
             break

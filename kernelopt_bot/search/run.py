@@ -28,6 +28,8 @@ from kernelopt_bot.targets.target import Target
 
 LOCK_WAIT_S = 600.0
 IDLE_WAIT_S = 60.0
+KEPT_IN_SCRATCH = frozenset({"cache", "tmp", "home"})
+"""Compiled headers and the compiler's probe of the processor take some fifteen seconds to make."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,21 @@ def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path
             except KeyboardInterrupt:
                 return Finished(tuple(results), f"interrupted while optimising {target.name}", interrupted=True)
             finally:
-                shutil.rmtree(folder / target.name / "scratch", ignore_errors=True)
+                forget(folder / "scratch")
+        shutil.rmtree(folder / "scratch", ignore_errors=True)
     return Finished(tuple(results), "")
+
+
+def forget(scratch: Path) -> None:
+    """Remove what one target's workers left, but the caches that every target of a run would have to make again."""
+    for worker in scratch.iterdir() if scratch.is_dir() else ():
+        for path in worker.iterdir() if worker.is_dir() and not worker.is_symlink() else ():
+            if path.name in KEPT_IN_SCRATCH:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _session(target: Target, config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
@@ -114,6 +129,6 @@ def _session(target: Target, config: Config, root: Path, folder: Path, jail: Jai
     own = folder / target.name
     limits = config.budget
     return Session(
-        config=config, root=root, folder=own, jail=jail, python=python, device=device, lane=lane,
-        secret=secrets.token_hex(32), progress=progress, archive=Archive(own),
+        config=config, root=root, folder=own, scratch=folder / "scratch", jail=jail, python=python, device=device,
+        lane=lane, secret=secrets.token_hex(32), progress=progress, archive=Archive(own),
         budget=Budget(limits.wall_s, device_s, limits.candidates))

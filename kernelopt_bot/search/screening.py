@@ -17,8 +17,6 @@ from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.search.stack import DEFAULT, Stack
 
 TIMEOUT_S = 900.0
-HOPELESS = 1.01
-"""A candidate whose whole interval is below this is not worth its gates."""
 SECONDS = 1.0
 """Measuring time for each candidate."""
 
@@ -29,11 +27,9 @@ class Screened:
     speedup: float
     """Over the stack; 0.0 if it could not be compiled."""
     high: float
+    promising: bool
+    """Whether gate 4 can still pass: its lower bound has to be above `min_gain`, so the upper one must be."""
     reason: str
-
-    @property
-    def promising(self) -> bool:
-        return self.high > HOPELESS
 
 
 def screen(worker: Worker, stack: Stack, candidates: Sequence[OptionsCandidate], settings: Settings, secret: str,
@@ -55,11 +51,12 @@ def screen(worker: Worker, stack: Stack, candidates: Sequence[OptionsCandidate],
     for candidate in candidates:
         sample = samples.get(candidate.id)
         if sample is None:
-            found.append(Screened(candidate, 0.0, 0.0, f"not compiled: {failed.get(candidate.id, 'no answer')}"))
+            found.append(Screened(candidate, 0.0, 0.0, False, f"not compiled: {failed.get(candidate.id, 'no answer')}"))
             continue
         ratios = statistics.log_ratios(sample["a_s"], sample["b_s"])
         centre = float(np.exp(statistics.winsorised_mean(ratios)))
         means = statistics.bootstrap(ratios, rng)
         high = float(np.exp(np.quantile(means, 0.975)))
-        found.append(Screened(candidate, centre, high, f"screening: {centre:.3f}x [up to {high:.3f}]"))
+        found.append(Screened(candidate, centre, high, high > settings.min_gain,
+                              f"screening: {centre:.3f}x [up to {high:.3f}]"))
     return tuple(sorted(found, key=lambda s: -s.speedup))

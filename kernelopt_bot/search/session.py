@@ -22,7 +22,9 @@ class Session:
     root: Path
     """Checkout of the head commit; workers may read it, nobody writes it."""
     folder: Path
-    """The run's folder for this target: archive, scratch, artifacts."""
+    """The run's folder for this target: archive, artifacts."""
+    scratch: Path
+    """Of the run's workers, one folder each: compiler caches stay from target to target, tensors do not."""
     jail: Jail
     python: str
     """Interpreter of the user's environment."""
@@ -46,14 +48,14 @@ class Session:
 
     def model_worker(self, name: str) -> Worker:
         """A worker that may import the user's code. Raises Unavailable."""
-        return Worker("model", python=self.python, jail=self.jail, scratch=self.folder / "scratch" / name,
+        return Worker("model", python=self.python, jail=self.jail, scratch=self.scratch / name,
                       device=self.device, readable=(self.root, self.artifacts))
 
     def kernel_worker(self, name: str, *, interpret: bool = False) -> Worker:
         """A worker that never imports the user's code. Raises Unavailable."""
-        return Worker("kernel", python=self.python, jail=self.jail, scratch=self.folder / "scratch" / name,
+        return Worker("kernel", python=self.python, jail=self.jail, scratch=self.scratch / name,
                       device="cpu" if interpret else self.device, interpret=interpret,
-                      readable=(self.artifacts, self.folder / "scratch"))
+                      readable=(self.artifacts,))
 
     @property
     def artifacts(self) -> Path:
