@@ -14,7 +14,7 @@ class Model(nn.Module):
 
 
 def get_inputs() -> list[torch.Tensor]:
-    return [torch.randn(512, 151_936)]
+    return [torch.randn(1024, 151_936)]
 
 
 def get_init_inputs() -> list[float]:
