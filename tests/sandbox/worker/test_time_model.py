@@ -1,13 +1,21 @@
 from __future__ import annotations
 
 import gc
+import statistics
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
 
+from kernelopt_bot.sandbox.worker import time_model as timing
+from kernelopt_bot.sandbox.worker.arms import Arm, BuiltArm
+from kernelopt_bot.sandbox.worker.device import Device
+from kernelopt_bot.sandbox.worker.load import Buffers, Target
+from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.time_model import first_call, time_model
 from tests.sandbox.worker.sessions import Session
@@ -109,3 +117,27 @@ def test_compiling_during_the_timing_is_noticed(loaded: Loaded) -> None:
     torch._dynamo.reset()
     with pytest.raises(WorkerFault, match="was compiled during the timing"):
         timed(session, [DEFAULT], [["default", "default"]])
+
+
+def test_an_arm_in_every_pair_is_not_favoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Identical arms, each slower after others have run for long: the common arm of all pairs must not look faster."""
+    now, calls = [0.0], [0]
+    last: dict[str, int] = {}
+
+    def arm(name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> None:
+            calls[0] += 1
+            cold = calls[0] - last.get(name, -100) > 3
+            last[name] = calls[0]
+            now[0] += 1.2e-3 if cold else 1e-3
+
+        model = nn.Identity()
+        return BuiltArm(Arm(name, "eager"), model, call, 0.0, 0, {}, Buffers(model), None)
+
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    target = cast(Target, SimpleNamespace(copies=lambda: ((), {}), args=(), kwargs={}))
+    watch = timing.Stopwatch(target, Device(torch.device("cpu")), "latency", cold=False)
+    common, others = arm("a"), [arm(f"b{i}") for i in range(6)]
+    context = cast(Context, SimpleNamespace(progress=lambda *a: None))
+    for found in timing._blocks(context, watch, [(common, b) for b in others], 2.0):
+        assert statistics.mean(found["a_s"]) == pytest.approx(statistics.mean(found["b_s"]))
