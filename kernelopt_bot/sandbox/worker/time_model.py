@@ -126,6 +126,8 @@ def _blocks(context: Context, watch: Stopwatch, pairs: Sequence[tuple[BuiltArm, 
                 third, fourth = watch.sample(b, n), watch.sample(a, n)
                 found["a_s"] += [first, fourth]
                 found["b_s"] += [second, third]
+    if counters["stats"]["unique_graphs"] != graphs:
+        raise WorkerFault("unsupported", "something was compiled during the timing: the model's guards do not hold")
     return samples
 
 
