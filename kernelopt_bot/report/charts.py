@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelopt_bot.report import numbers as n
 from kernelopt_bot.report.facts import BASELINES, step_groups
 from kernelopt_bot.report.svg import Bar, Point, draw_bars, draw_intervals
 from kernelopt_bot.report.text import one_line, shorten
-from kernelopt_bot.search.result import TargetResult
+from kernelopt_bot.search.result import Comparison, Noise, TargetResult
 
 _STEPS = 8
 _WIDTH = 44
@@ -29,22 +29,25 @@ def charts(result: TargetResult) -> tuple[Chart, ...]:
     return tuple(c for c in (_gain(result), _kernels(result)) if c is not None)
 
 
-def _gain(r: TargetResult) -> Chart | None:
-    if r.headline is None:
-        return None
-    how = (r.headline.metric, r.headline.cache)
-    shown = sorted((c for c in r.against if (c.metric, c.cache) == how), key=lambda c: _rank(c.baseline))
+def gain_chart(against: Sequence[Comparison], headline: Comparison, noise: Noise | None) -> Chart | None:
+    """A row a baseline, of those compared in the headline's way, and a row for the noise; None if there are none."""
+    how = (headline.metric, headline.cache)
+    shown = sorted((c for c in against if (c.metric, c.cache) == how), key=lambda c: _rank(c.baseline))
     points = [Point(f"against {one_line(c.baseline)}", c.speedup, c.low, c.high) for c in shown]
     if not points:
         return None
-    if r.noise is not None:
-        points.append(Point("A/A (noise)", r.noise.speedup, r.noise.low, r.noise.high))
-    title = f"Gain with 95% interval ({n.conditions(r.headline)})"
+    if noise is not None:
+        points.append(Point("A/A (noise)", noise.speedup, noise.low, noise.high))
+    title = f"Gain with 95% interval ({n.conditions(headline)})"
     said = "; ".join(f"{p.label}: {n.ratio(p.value)} ({n.interval(p.low, p.high)})" for p in points)
     light, dark = (
         draw_intervals(title, "baseline time / optimised time", tuple(points), dark=d) for d in (False, True)
     )
     return Chart("gain", light, dark, f"{title}. {said}", _intervals_as_text(title, points))
+
+
+def _gain(r: TargetResult) -> Chart | None:
+    return None if r.headline is None else gain_chart(r.against, r.headline, r.noise)
 
 
 def _kernels(r: TargetResult) -> Chart | None:

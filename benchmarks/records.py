@@ -1,0 +1,48 @@
+"""The committed records of GPU runs: `results/optimize_<target>_<gpu>_<date>.json`, one target a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run of `kernelopt optimize` on one target.
+
+    `versions` has `kernelopt`, `python`, `torch`, `triton` and `cuda`; `notes` say what limits the figures; `report` is
+    the run's report.json (docs/report.schema.json).
+    """
+
+    command: str
+    commit: str
+    date: str
+    gpu: str
+    driver: str
+    versions: dict[str, str]
+    notes: list[str]
+    report: dict[str, Any]
+
+    @property
+    def target(self) -> dict[str, Any]:
+        (target,) = self.report["targets"]
+        assert isinstance(target, dict)
+        return target
+
+    def against(self, baseline: str, metric: str = "latency", cache: str = "cold") -> dict[str, Any] | None:
+        """The confirmed comparison with that baseline, measured in that way; None if there is none."""
+        gains = (b["gain"] for b in self.report["baselines"] if b["gain"] and b["baseline"] == baseline)
+        return next((g for g in gains if (g["metric"], g["cache"]) == (metric, cache)), None)
+
+
+def load(path: Path) -> Record:
+    """Raises TypeError if a field is missing or unknown."""
+    return Record(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def paths() -> list[Path]:
+    return sorted(FOLDER.glob("*.json"))

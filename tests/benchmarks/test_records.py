@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from benchmarks.picture import PICTURES, RECORD, chart
+from benchmarks.records import load, paths
+from benchmarks.table import COLUMNS, gain, lines
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text())
+
+
+def test_there_are_six_targets() -> None:
+    assert len({load(p).target["name"] for p in paths()}) >= 6
+
+
+@pytest.mark.parametrize("path", paths(), ids=lambda p: p.stem)
+def test_a_record_says_what_ran_where(path: Path) -> None:
+    record = load(path)
+    jsonschema.validate(record.report, SCHEMA)
+    name = record.target["name"].removeprefix("examples_")
+    assert path.name == f"optimize_{name}_h200_{record.date}.json"
+    assert (ROOT / record.target["path"]).is_file()
+    assert record.command.startswith(f"kernelopt optimize {record.target['path']} --sandbox ")
+    assert re.fullmatch(r"[0-9a-f]{40}", record.commit)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", record.date)
+    assert set(record.versions) == {"kernelopt", "python", "torch", "triton", "cuda"}
+    assert all([*record.versions.values(), record.gpu, record.driver, record.notes, *record.notes])
+    environment = record.report["environment"][record.target["name"]]
+    assert (record.gpu, record.driver) == (environment["gpu"]["name"], environment["gpu"]["driver"])
+    assert record.versions == {k: environment[k] for k in record.versions}
+
+
+@pytest.mark.parametrize("path", paths(), ids=lambda p: p.stem)
+def test_a_record_says_how_its_search_was_cut(path: Path) -> None:
+    record = load(path)
+    spent = any("wall time" in lever["reason"] for lever in record.report["levers"])
+    assert spent == any(note.startswith("Cut short:") for note in record.notes)
+    assert spent == ("--budget" in record.command)
+
+
+@pytest.mark.parametrize("path", paths(), ids=lambda p: p.stem)
+def test_a_record_names_no_machine(path: Path) -> None:
+    assert not re.search(r"GPU-[0-9a-f]{8}-|\"/(home|root|opt|tmp|work)/", path.read_text())
+
+
+def test_the_table_has_a_row_a_record() -> None:
+    head, _, *rows = lines([load(p) for p in paths()])
+    assert [c.strip() for c in head.strip("|").split("|")] == list(COLUMNS)
+    assert len(rows) == len(paths())
+    assert all(r.count("|") == len(COLUMNS) + 1 for r in rows)
+
+
+def test_the_table_is_the_one_in_the_notes() -> None:
+    notes = (ROOT / "benchmarks" / "NOTES.md").read_text()
+    assert "\n".join(lines([load(p) for p in paths()])) in notes
+
+
+def test_the_picture_is_the_record_s() -> None:
+    made = chart(load(RECORD))
+    assert (PICTURES / "max_pooling-light.svg").read_bytes() == made.light
+    assert (PICTURES / "max_pooling-dark.svg").read_bytes() == made.dark
+
+
+def test_the_readme_s_figures_are_the_record_s() -> None:
+    readme = (ROOT / "README.md").read_text()
+    record = load(RECORD)
+    assert gain(record.target["headline"]) in readme
+    assert gain(record.against("default")) in readme
