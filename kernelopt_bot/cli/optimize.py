@@ -52,7 +52,10 @@ def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sand
     targets = distinct([target for _, target in found])
     with shown() as progress:
         finished = run_all(targets, config=config, root=root, base=root, folder=folder, progress=progress)
-    run = RunResult(finished.results, f"kernelopt optimize {' '.join(specs)}", stopped=finished.stopped)
+    given = {"levers": levers, "device": device, "sandbox": sandbox, "budget": budget}
+    options = "".join(f" --{name} {value:g}" if isinstance(value, float) else f" --{name} {value}"
+                      for name, value in given.items() if value)
+    run = RunResult(finished.results, f"kernelopt optimize {' '.join(specs)}{options}", stopped=finished.stopped)
     report = build(run)
     outcome.write_files(report, output)
     outcome.show(report, output, as_json=as_json)

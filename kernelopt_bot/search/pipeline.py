@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -119,7 +120,7 @@ def _levers(work: _Work, worker: Worker) -> None:
         reason = NOT_YET.get(lever) or work.session.budget.exhausted()
         before = work.stack
         if not reason:
-            with work.session.budget.device() if work.session.has_gpu else _free():
+            with work.session.budget.device() if work.session.has_gpu else nullcontext():
                 reason = _kernels(work, worker) if lever == "kernel" else _options(work, worker, lever)
         adopted = sum(t.adopted and t.candidate.lever == lever for t in work.trials.all())
         work.stages.append(Stage(lever, work.stack, adopted if work.stack is not before else 0, reason))
@@ -221,7 +222,7 @@ def _ship(work: _Work, stack: Stack, confirmation: Confirmation) -> str:
 
 def _confirmed(result: TargetResult, c: Confirmation) -> TargetResult:
     return replace(result, stitched=c.verdicts, headline=c.headline, against=c.against, not_applicable=c.not_applicable,
-                   noise=c.noise or result.noise, levers=c.levers, peak_memory=c.peak_bytes, secret=c.secret)
+                   noise=c.noise or result.noise, levers=c.levers, peak_memory=c.peak_bytes, secret=f"{result.secret},{c.secret}")
 
 
 def _noise(work: _Work) -> Noise | None:
@@ -240,13 +241,3 @@ def _result(session: Session, target: Target, trials: Trials, work: _Work | None
         noise=_noise(work) if work else None, first_call=None, peak_memory={},
         covered=covered(work.loaded) if work else (), secret=session.secret, environment=environment,
         spent=session.budget.spent(), inputs_origin=f"{target.inputs} ({target.origin})")
-
-
-class _free:
-    """Nothing to charge without a GPU."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None

@@ -107,7 +107,7 @@ class TargetResult:
     error: str = ""
     """Why this target could not be handled; everything else may then be empty. The baseline stays."""
     secret: str = ""
-    """The seed secret, revealed after the verdicts."""
+    """The seed secrets, revealed after the verdicts: the search's and, after a comma, the confirmation's."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     spent: Mapping[str, float] = field(default_factory=dict)
     """`wall_s`, `device_s`, `candidates`."""
