@@ -222,7 +222,8 @@ def _ship(work: _Work, stack: Stack, confirmation: Confirmation) -> str:
 
 def _confirmed(result: TargetResult, c: Confirmation) -> TargetResult:
     return replace(result, stitched=c.verdicts, headline=c.headline, against=c.against, not_applicable=c.not_applicable,
-                   noise=c.noise or result.noise, levers=c.levers, peak_memory=c.peak_bytes, secret=f"{result.secret},{c.secret}")
+                   noise=c.noise or result.noise, levers=c.levers, peak_memory=c.peak_bytes,
+                   secret=f"{result.secret},{c.secret}")
 
 
 def _noise(work: _Work) -> Noise | None:
