@@ -35,6 +35,8 @@ CHECKED = 3
 """Candidates of one place taken to gate 2, fastest first."""
 DROPS = 4
 """Times that the stack is tried again with fewer kernels."""
+OPTIMISM = 1.5
+"""Kernels may save this much more of a call than alone with cold caches."""
 CHECK_S = 30.0
 TIMEOUT_S = 300.0
 LEAST_SHARE = 0.002
@@ -159,10 +161,19 @@ def search(session: Session, worker: Worker, trials: Trials, captured: Captured,
 
 
 def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, kept: tuple[Kept, ...], trials: Trials,
-          settings: Settings, floor_s: float | None, environment: Mapping[str, Any],
-          class_name: str) -> tuple[Stack, Measured | None, str]:
-    """Gates 3 and 4 of the stack with the kept kernels: (stack, gate 4's measurement, why nothing was adopted)."""
+          settings: Settings, floor_s: float | None, environment: Mapping[str, Any], class_name: str,
+          call_us: float | None) -> tuple[Stack, Measured | None, str]:
+    """Gates 3 and 4 of the stack with the kept kernels: (stack, gate 4's measurement, why nothing was adopted).
+
+    `call_us`: latency of one call, for Amdahl's law: where all steps together cannot reach `min_gain`, no gate is spent.
+    """
     reason = "no candidate passed gates 1 and 2 and was faster on its step"
+    saved = sum(k.saved_us for k in kept)
+    if kept and call_us and call_us < settings.min_gain * (call_us - OPTIMISM * saved):
+        reason = f"the kept kernels save {saved:.1f} us of a call of {call_us:.0f} us: less than min_gain asks for"
+        for k in kept:
+            trials.record(replace(k.trial, note=reason))
+        return stack, None, reason
     left = kept
     for attempt in range(DROPS):
         if not left:
@@ -183,12 +194,16 @@ def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, ke
                 seed=int(session.secret[:14], 16), floor_s=floor_s, others=False)
             verdicts.append(measured.verdict)
         passed = all(v.lets_on for v in verdicts)
-        last = attempt == DROPS - 1
+        # Fewer kernels can help a wrong answer, or one that makes the model slower; not one that gains too little.
+        hopeless = measured is not None and all(c.speedup >= 1.0 for c in measured.comparisons)
+        last = attempt == DROPS - 1 or hopeless
         for k in left if passed or last else left[-1:]:
             trials.update(k.trial, *verdicts, adopted=passed)
         if passed:
             return extended, measured, ""
         reason = next(f"{v.gate} gate: {v.reason}" for v in verdicts if not v.lets_on)
+        if hopeless:
+            break
         left = left[:-1]
     return stack, None, reason
 

@@ -158,7 +158,7 @@ def _kernels(work: _Work, worker: Worker) -> str:
     floor = profiling.physical_floor_s(captured.program, work.roofs)
     stack, measured, reason = kernel_lever.adopt(
         session, worker, work.stack, captured, kept, work.trials, work.settings, floor, work.environment,
-        work.target.entry)
+        work.target.entry, profile.call_us)
     if measured is not None:
         work.stack, work.last, work.captured = stack, measured, captured
     return reason
