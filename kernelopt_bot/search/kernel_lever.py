@@ -165,7 +165,7 @@ def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, ke
           call_us: float | None) -> tuple[Stack, Measured | None, str]:
     """Gates 3 and 4 of the stack with the kept kernels: (stack, gate 4's measurement, why nothing was adopted).
 
-    `call_us`: latency of one call, for Amdahl's law: where all steps together cannot reach `min_gain`, no gate is spent.
+    `call_us`: latency of one call, for Amdahl's law: where all steps together cannot reach `min_gain`, no gate is run.
     """
     reason = "no candidate passed gates 1 and 2 and was faster on its step"
     saved = sum(k.saved_us for k in kept)
