@@ -39,9 +39,10 @@ def kept(name: str, saved_us: float) -> Kept:
 def test_no_gate_is_run_for_kernels_that_cannot_reach_the_gain(tmp_path: Path, saved: list[float]) -> None:
     """15 us of 1000 us, half as much again for optimism, are 2.3%: below the 3% that gate 4 asks for."""
     trials = Trials(Archive(tmp_path), Budget(60, 60, 100))
+    found = tuple(kept(f"c{i}", s) for i, s in enumerate(saved))
     stack, measured, reason = kernel_lever.adopt(
-        cast(Session, None), cast(Worker, NoWorker()), Stack(), cast(Captured, None),
-        tuple(kept(f"c{i}", s) for i, s in enumerate(saved)), trials, Settings(min_gain=1.03), None, {}, "Model", 1000.0)
+        cast(Session, None), cast(Worker, NoWorker()), Stack(), cast(Captured, None), found, trials,
+        Settings(min_gain=1.03), None, {}, "Model", 1000.0)
     assert stack.empty and measured is None
     assert f"{sum(saved):.1f} us of a call of 1000 us" in reason
     assert [t.note for t in trials.all()] == [reason] * len(saved)
