@@ -13,6 +13,8 @@ from kernelopt_bot.search.result import Comparison, Noise, TargetResult
 
 _STEPS = 8
 _WIDTH = 44
+_INTERVAL_WIDTH = 24
+"""With the labels and the figures beside it, the whole fits a terminal of 80 columns."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,12 @@ def _intervals_as_text(title: str, points: list[Point]) -> str:
     span = (high - low) or 1.0
 
     def at(value: float) -> int:
-        return min(_WIDTH - 1, max(0, round((value - low) / span * (_WIDTH - 1))))
+        return min(_INTERVAL_WIDTH - 1, max(0, round((value - low) / span * (_INTERVAL_WIDTH - 1))))
 
     label = max(len(p.label) for p in points)
     lines = [title]
     for p in points:
-        row = [" "] * _WIDTH
+        row = [" "] * _INTERVAL_WIDTH
         row[at(1.0)] = "│"
         row[at(p.low) : at(p.high) + 1] = "─" * (at(p.high) - at(p.low) + 1)
         row[at(p.value)] = "●"

@@ -34,9 +34,12 @@ def faster(run: RunResult) -> tuple[TargetResult, ...]:
 
 
 def replaced_names(result: TargetResult, trial: Trial) -> tuple[str, ...]:
-    """Names of the kernels that a kernel candidate replaces; empty for options or without a program."""
+    """Names of the kernels that a kernel candidate replaces; empty for options or without their program.
+
+    On a CPU candidates are for the kernels of a pretended GPU: the result's own program has other steps.
+    """
     candidate = trial.candidate
-    if not isinstance(candidate, KernelCandidate) or result.program is None:
+    if not isinstance(candidate, KernelCandidate) or result.program is None or result.program.lane == "cpu":
         return ()
     wanted = set(candidate.steps)
     return tuple(

@@ -34,6 +34,8 @@ _DARK = {
     "after": "#58a6ff",
     "floor": "#ffa657",
 }
+_LEGEND_INCHES = 0.45
+"""From the axes down to the legend: room for the ticks and the unit."""
 _SETTINGS: Any = {
     "svg.hashsalt": "kernelopt",
     "svg.fonttype": "none",
@@ -115,7 +117,7 @@ def draw_bars(title: str, unit: str, bars: tuple[Bar, ...], *, dark: bool) -> by
         axes.legend(
             handles=handles,
             loc="upper center",
-            bbox_to_anchor=(0.5, -0.16 - 0.3 / len(bars)),
+            bbox_to_anchor=(0.5, -_LEGEND_INCHES / (figure.get_figheight() * axes.get_position().height)),
             ncols=len(kinds),
             frameon=False,
             labelcolor=colours["ink"],

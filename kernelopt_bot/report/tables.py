@@ -96,7 +96,7 @@ def levers(result: TargetResult) -> Table:
     columns = (
         Column("lever"),
         *right("adopted", "gain", "95% interval", "before", "after"),
-        Column("measured as or why not"),
+        Column("how measured, or why not"),
     )
     return Table(
         columns,

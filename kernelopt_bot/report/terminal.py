@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 import rich.box
@@ -31,6 +30,7 @@ from kernelopt_bot.report.blocks import (
     Verdicts,
 )
 from kernelopt_bot.report.markdown import explain
+from kernelopt_bot.report.terminal_table import Fitted
 from kernelopt_bot.report.text import one_line, visible
 
 _COLOURS = {Status.PASS: "green", Status.FAIL: "red", Status.NOT_APPLICABLE: "cyan", Status.NOT_MEASURED: "yellow"}
@@ -69,19 +69,9 @@ def _block(block: Block) -> Iterator[RenderableType]:
             yield Padding(Group(*shown), (0, 2))
 
 
-def _table(table: Table) -> RichTable:
-    shown = RichTable(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for i, column in enumerate(table.columns):
-        # Figures are never broken over lines; their titles are, to leave the names room.
-        figures = column.align == "right"
-        widest = max((len(_text(row[i])) for row in table.rows), default=0)
-        words = textwrap.wrap(column.title, max(widest, 8), break_long_words=False) if figures else [column.title]
-        shown.add_column(Text("\n".join(words)), justify=column.align, overflow="fold", no_wrap=figures)
-    for row in table.rows:
-        shown.add_row(*(_text(c) for c in row))
-    if table.cut:
-        shown.caption = Text(f"{table.cut} more rows not shown")
-    return shown
+def _table(table: Table) -> Fitted:
+    return Fitted([c.title for c in table.columns], [c.align == "right" for c in table.columns],
+                  [[_text(cell) for cell in row] for row in table.rows], table.cut)
 
 
 def _verdicts(block: Verdicts) -> Iterator[RenderableType]:
