@@ -22,6 +22,7 @@ from kernelopt_bot.process import redact
 COMMANDS = {
     "run": "kernelopt_bot.cli.run",
     "optimize": "kernelopt_bot.cli.optimize",
+    "verify": "kernelopt_bot.cli.verify",
     "doctor": "kernelopt_bot.cli.doctor",
     "config": "kernelopt_bot.cli.config",
 }

@@ -63,6 +63,8 @@ def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sand
         for result in run.results:
             if result.artifact:
                 click.echo(f"artifact: {folder / 'bundle' / result.artifact}")
+    if finished.bug:
+        raise finished.bug
     return outcome.exit_code(run, interrupted=finished.interrupted)
 
 

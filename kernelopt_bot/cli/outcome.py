@@ -60,7 +60,11 @@ def write_outputs(run: RunResult, published: Published, output: Path) -> None:
 
 
 def exit_code(run: RunResult, *, interrupted: bool) -> int:
-    """0 if every target was handled, else 1; 130 after an interruption."""
+    """0 if every target was handled; 2 if all that went wrong is in the models themselves, else 1; 130 after an
+    interruption."""
     if interrupted:
         return INTERRUPTED
-    return 1 if run.stopped or any(r.error for r in run.results) else 0
+    failed = [r for r in run.results if r.error]
+    if failed and not run.stopped and all(r.bad_input for r in failed):
+        return 2
+    return 1 if run.stopped or failed else 0

@@ -60,6 +60,8 @@ def command(where: str, output: Path, as_json: bool) -> int:
     outcome.show(report, output, as_json=as_json)
     if finished.interrupted:
         return outcome.INTERRUPTED
+    if finished.bug:
+        raise finished.bug
     published = _publish(_forge(where, job, token, output), job, run, report, folder, config.config)
     outcome.write_outputs(run, published, output)
     if not as_json:

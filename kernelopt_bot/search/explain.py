@@ -7,8 +7,7 @@ from kernelopt_bot.sandbox.client import WorkerCrashed, WorkerError, WorkerFaile
 from kernelopt_bot.targets.target import Target
 
 _FIXES = {
-    "target_import": "install the missing package in `environment.python`, or fix the import; "
-                     "`environment.python` in .kernelopt.yml names the interpreter",
+    "target_import": "importing the file has to work on its own: correct what it does when it is imported",
     "target_missing": "check `entry`, `inputs` and `init` of this target",
     "target_constructor": "check what `init` (or get_init_inputs) returns",
     "target_inputs": "check the function that makes the example inputs: it returns the list of forward's arguments",
@@ -20,6 +19,8 @@ _FIXES = {
     "non_deterministic": "make the model deterministic in eval mode (no random numbers, no dropout in forward)",
     "compile_failed": "see whether torch.compile handles this model on its own",
 }
+_MISSING_PACKAGE = ("install it there, or name the interpreter that has it as `environment.python` in "
+                    ".kernelopt.yml")
 _EXIT_INPUT = frozenset({"target_import", "target_missing", "target_constructor", "target_inputs", "target_forward",
                          "target_device", "no_graphs", "non_deterministic"})
 DETAIL_LINES = 12
@@ -33,8 +34,10 @@ def explain(error: WorkerError, target: Target, doing: str) -> UserError:
             raise RuntimeError(f"the worker failed in {doing}: {error.message}\n{error.detail}") from error
         detail = "\n    ".join(error.detail.strip().splitlines()[-DETAIL_LINES:])
         kind = InputError if error.kind in _EXIT_INPUT else Unavailable
-        return kind(error.message, where=where + (f"\n    {detail}" if detail else ""),
-                    fix=_FIXES.get(error.kind, "run `kernelopt doctor`"), kind=error.kind)
+        fix = _FIXES.get(error.kind, "run `kernelopt doctor`")
+        if error.kind == "target_import" and "is not installed" in error.message:
+            fix = _MISSING_PACKAGE
+        return kind(error.message, where=where + (f"\n    {detail}" if detail else ""), fix=fix, kind=error.kind)
     if isinstance(error, WorkerTimeout):
         return Unavailable(f"{doing} took too long: {error}", where=where, kind="timeout",
                            fix="use smaller example inputs, or a larger `budget.wall_s`")
@@ -45,3 +48,10 @@ def explain(error: WorkerError, target: Target, doing: str) -> UserError:
                            fix="check the memory of the machine and the model's native code", kind="crashed")
     return Unavailable(f"{doing}: {error}", where=where, kind="lied",
                        fix="the worker's answers cannot be trusted; nothing was adopted")
+
+
+def declined(target: Target, varies: str) -> InputError:
+    """A model whose output is not a function of its inputs: no gate can tell a wrong answer from another draw."""
+    return InputError(
+        f"the model is not deterministic: for equal inputs its output varies {varies}",
+        where=f"{target.path}:{target.entry}", fix=_FIXES["non_deterministic"], kind="non_deterministic")

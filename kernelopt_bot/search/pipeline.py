@@ -12,13 +12,13 @@ from kernelopt_bot.compiler.program import Program
 from kernelopt_bot.contract.candidate import Lever
 from kernelopt_bot.device import profiling, roofs
 from kernelopt_bot.device.profile import Profile, Roofs
-from kernelopt_bot.errors import Unavailable, UserError
+from kernelopt_bot.errors import InputError, Unavailable, UserError
 from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.sandbox.client import Worker, WorkerError
 from kernelopt_bot.search import capturing, confirm, kernel_lever, options_lever, pretend_lever
 from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.confirm import Confirmation, Stage
-from kernelopt_bot.search.explain import explain
+from kernelopt_bot.search.explain import declined, explain
 from kernelopt_bot.search.loading import covered, load
 from kernelopt_bot.search.result import FirstCall, LeverGain, Noise, TargetResult
 from kernelopt_bot.search.session import Session
@@ -83,7 +83,8 @@ def optimise(session: Session, target: Target) -> TargetResult:
             raise
         error = e
     session.progress.note(f"{target.name}: {error.what}")
-    return replace(_result(session, target, trials, work), error=str(error), interrupted=error.kind == INTERRUPTED)
+    return replace(_result(session, target, trials, work), error=str(error), interrupted=error.kind == INTERRUPTED,
+                   bad_input=isinstance(error, InputError))
 
 
 def _begin(session: Session, worker: Worker, target: Target, trials: Trials) -> _Work:
@@ -92,6 +93,8 @@ def _begin(session: Session, worker: Worker, target: Target, trials: Trials) -> 
     progress.update(f"{target.name}: loading the model")
     versions = worker.call("hello", {}, timeout=120)
     loaded = load(session, worker, target)
+    if loaded["varies"]:
+        raise declined(target, loaded["varies"])
     gpu = versions.get("gpu")
     device = str(gpu["name"] if gpu else versions["cpu"])
     progress.update(f"{target.name}: capturing what the compiler makes of it")

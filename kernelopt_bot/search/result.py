@@ -114,6 +114,8 @@ class TargetResult:
     inputs_origin: str = ""
     interrupted: bool = False
     """The user or the runner ended the search; `trials` holds what was judged until then."""
+    bad_input: bool = False
+    """The error is in the model or its inputs, not in this machine."""
 
 
 @dataclass(frozen=True)

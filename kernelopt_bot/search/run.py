@@ -38,6 +38,8 @@ class Finished:
     stopped: str
     """Why the run ended early ('' if it did not)."""
     interrupted: bool = False
+    bug: Exception | None = None
+    """What ended the run unexpectedly: to be raised once the finished results are written."""
 
 
 def device_of(config: Config) -> tuple[str, Lane]:
@@ -85,30 +87,39 @@ def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path
     """Optimise the targets of the checkout `root`. What is finished survives whatever happens to the next one.
 
     `base` is where a relative `environment.python` starts; `folder` is the run's. Raises UserError before the first
-    target only: no such device, device busy, no jail, no interpreter.
+    target only: no such device, device busy, no jail, no interpreter. A bug is in `Finished.bug`.
     """
     device, lane = device_of(config)
     python = interpreter_of(config, base)
-    results: list[TargetResult] = []
     with exclusive(device, lane, progress):
         progress.update("choosing a jail")
         jail, _ = probe.select(config.sandbox, python=python, device=device)
-        device_s = config.budget.gpu_minutes * 60
-        for target in targets:
-            try:
-                session = _session(target, config, root, folder, jail, python, device, lane, device_s, progress)
-                result = optimise(session, target)
-                device_s = session.budget.left().device_s
-                results.append(result)
-                if result.interrupted:
-                    return Finished(tuple(results), f"interrupted while optimising {target.name}", interrupted=True)
-            except UserError as e:
-                return Finished(tuple(results), f"{target.name}: {e.what}")
-            except KeyboardInterrupt:
+        try:
+            return _each(targets, config, root, folder, jail, python, device, lane, progress)
+        finally:
+            shutil.rmtree(folder / "scratch", ignore_errors=True)
+
+
+def _each(targets: Sequence[Target], config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
+          lane: Lane, progress: Progress) -> Finished:
+    results: list[TargetResult] = []
+    device_s = config.budget.gpu_minutes * 60
+    for target in targets:
+        try:
+            session = _session(target, config, root, folder, jail, python, device, lane, device_s, progress)
+            result = optimise(session, target)
+            device_s = session.budget.left().device_s
+            results.append(result)
+            if result.interrupted:
                 return Finished(tuple(results), f"interrupted while optimising {target.name}", interrupted=True)
-            finally:
-                forget(folder / "scratch")
-        shutil.rmtree(folder / "scratch", ignore_errors=True)
+        except UserError as e:
+            return Finished(tuple(results), f"{target.name}: {e.what}")
+        except KeyboardInterrupt:
+            return Finished(tuple(results), f"interrupted while optimising {target.name}", interrupted=True)
+        except Exception as e:
+            return Finished(tuple(results), f"{target.name}: a bug in KernelOPT: {type(e).__name__}", bug=e)
+        finally:
+            forget(folder / "scratch")
     return Finished(tuple(results), "")
 
 

@@ -25,6 +25,7 @@ from kernelopt_bot.sandbox.worker.tensors import clone, leaves, map_tensors, met
 TRACE_FRAMES = 8
 """Frames of the user's code that an error shows at most."""
 _DEVICE_WORDS = ("to be on the same device", "expected device", "on cpu, but", "is on cpu", "not on the same device")
+_OURS = os.path.dirname(os.path.realpath(__file__)) + os.sep
 
 
 @dataclass
@@ -89,11 +90,12 @@ def copy_inputs(inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[A
 
 
 def users_trace(root: str, error: BaseException) -> str:
-    """The traceback cut to the frames under `root` (or to the last three where there is none)."""
+    """The traceback cut to the frames under `root` (or to the last three where there is none), without our own."""
     frames = traceback.extract_tb(error.__traceback__)
     inside = os.path.realpath(root) + os.sep
     own = [f for f in frames if os.path.realpath(f.filename).startswith(inside)][-TRACE_FRAMES:]
-    shown = [*own, *(frames[-1:] if own and frames[-1] is not own[-1] else [])] or frames[-3:]
+    others = [f for f in frames if not os.path.realpath(f.filename).startswith(_OURS)]
+    shown = [*own, *(others[-1:] if own and others[-1] is not own[-1] else [])] or others[-3:]
     return "".join(traceback.format_list(shown) + traceback.format_exception_only(error))
 
 
@@ -248,8 +250,29 @@ def max_difference(first: Any, second: Any) -> float:
     return largest
 
 
-def describe(target: Target, first: Any, second: Any) -> dict[str, Any]:
-    """The answer of `load`."""
+def equal_up_to_rounding(first: Any, second: Any) -> bool:
+    """Whether two outputs differ by no more than atomic additions in another order can explain: the square root of
+    the dtype's epsilon (`torch.finfo`), relative to the largest magnitude. Whole numbers have to be equal."""
+    a, b = tensor_leaves(first), tensor_leaves(second)
+    if [(n, t.shape, t.dtype) for n, t in a] != [(n, t.shape, t.dtype) for n, t in b]:
+        return False
+    for (_, x), (_, y) in zip(a, b, strict=True):
+        if not x.numel() or torch.equal(x, y):
+            continue
+        if not (x.is_floating_point() or x.is_complex()):
+            return False
+        wide = torch.complex128 if x.is_complex() else torch.float64
+        p, q = x.to(wide), y.to(wide)
+        bound = torch.finfo(x.dtype).eps ** 0.5 * float(p.abs().nan_to_num(posinf=0.0).max())
+        if not torch.allclose(p, q, rtol=0.0, atol=bound, equal_nan=True):
+            return False
+    return True
+
+
+def describe(target: Target, first: Any, second: Any, reseeded: Any) -> dict[str, Any]:
+    """The answer of `load`. `reseeded`: the output for the same inputs under another seed."""
+    varies = ("between calls" if not equal_up_to_rounding(first, second)
+              else "with the seed" if not equal_up_to_rounding(first, reseeded) else "")
     parameters: list[Tensor] = list(target.model.parameters())
     difference = max_difference(first, second)
     return {
@@ -261,20 +284,22 @@ def describe(target: Target, first: Any, second: Any) -> dict[str, Any]:
         "outputs": [meta(t) for _, t in tensor_leaves(first)],
         "deterministic": difference == 0.0,
         "max_difference": difference,
+        "varies": varies,
         "notes": target.notes,
     }
 
 
 def load(context: Context, params: dict[str, Any]) -> dict[str, Any]:
-    """Load the model, run it twice and keep it. See docs/architecture.md for the kinds of error."""
+    """Load the model, run it three times and keep it. See docs/architecture.md for the kinds of error."""
     context.state.clear()
     target = load_target(params)
     first = run_eager(target, target.model, (target.args, target.kwargs), target.seed)
     if not tensor_leaves(first):
         raise WorkerFault("target_forward", f"{target.entry.__name__}.forward returned no tensor")
     second = run_eager(target, target.model, (target.args, target.kwargs), target.seed)
+    reseeded = run_eager(target, target.model, (target.args, target.kwargs), target.seed + 1)
     context.state["target"] = target
-    return describe(target, first, second)
+    return describe(target, first, second, reseeded)
 
 
 def current(context: Context) -> Target:
