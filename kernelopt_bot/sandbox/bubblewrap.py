@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from kernelopt_bot.sandbox import binds, seccomp
@@ -34,7 +35,7 @@ class BubblewrapJail:
 
     def wrap(self, box: Box) -> Launch:
         descriptor = os.memfd_create("seccomp")
-        os.write(descriptor, seccomp.program(sockets=True, metadata=True, sessions=True))
+        os.write(descriptor, seccomp.program(sockets="any", metadata=True, sessions=True))
         os.lseek(descriptor, 0, os.SEEK_SET)
         os.set_inheritable(descriptor, True)
         command = [shutil.which("bwrap") or "bwrap", "--die-with-parent", "--new-session", "--seccomp", str(descriptor),
@@ -44,7 +45,8 @@ class BubblewrapJail:
             command += ["--unshare-user", "--uid", UNPRIVILEGED, "--gid", UNPRIVILEGED]
         for name, value in box.environment.items():
             command += ["--setenv", name, value]
-        command += [*_system(), "--proc", "/proc", "--dev", "/dev", "--size", str(PRIVATE_TMP), "--tmpfs", "/tmp"]
+        command += [*_system(), "--proc", "/proc", *_kernel_settings(), "--dev", "/dev"]
+        command += ["--size", str(PRIVATE_TMP), "--tmpfs", "/tmp"]
         command += _mounts(box)
         for node in box.devices:
             # A read-only bind of a node gives EACCES.
@@ -64,6 +66,19 @@ def _system() -> list[str]:
             result += ["--symlink", os.readlink(path), str(path)]
         else:
             result += ["--ro-bind", str(path), str(path)]
+    return result
+
+
+def _kernel_settings() -> list[str]:
+    """Of /proc, what belongs to the machine is made read-only, what belongs to a process is not (libcuda names threads
+    there). Where the bot runs as root, so does what is inside, which needs no capability to write `/proc/sys`; bwrap
+    itself covers it only where the folder, and not what lies in it, can be written."""
+    result: list[str] = []
+    for entry in sorted(Path("/proc").iterdir()):
+        if not entry.name.isdigit() and not entry.is_symlink():
+            mode = entry.stat().st_mode
+            if stat.S_ISDIR(mode) or mode & 0o222:
+                result += ["--ro-bind-try", str(entry), str(entry)]
     return result
 
 

@@ -4,6 +4,14 @@ Needs no program and no privilege. With `namespaces` the launcher also takes pro
 own, by root or through a user namespace. Without them the filter also forbids leaving the process group.
 What it does not hide: the names of files (not their content), and the command lines of other processes, where there are
 no namespaces.
+
+With device nodes of a GPU it is opened as far as libcuda needs (on an H200, driver 580, cuInit answers 304 without
+either; it needs no connection and no other family):
+  - sockets of the family AF_UNIX may be made and bound, never connected. Landlock keeps files of sockets out of all but
+    scratch; without a network of its own, a name in the abstract namespace can be taken that nobody has taken yet;
+  - `/proc/self`, the process's own, may be written: names of threads lie there. Its children's may not. Of what else
+    lies there, a process may change what it could change about itself anyway; `/proc/self/net` is the one exception,
+    where root without capabilities could change what some netfilter modules show, if there is no network of its own.
 """
 
 from __future__ import annotations
@@ -57,10 +65,11 @@ class LandlockJail:
                 "list": [str(p) for p in listed],
                 "write": [str(p) for p in write],
                 "devices": [*DEVICES, *(str(node) for node in box.devices)],
+                "rewrite": ["/proc/self"] if box.devices else [],
             },
             "seccomp": base64.b64encode(
-                # Landlock does not govern sockets that are files (the Docker daemon's): none can be made at all.
-                seccomp.program(sockets=False, metadata=False, sessions=kind != "none")
+                # Landlock does not govern sockets that are files (the Docker daemon's): none can be connected.
+                seccomp.program(sockets="unix" if box.devices else "none", metadata=False, sessions=kind != "none")
             ).decode(),
         }
         environment = dict(box.environment)

@@ -5,7 +5,8 @@ being JSON:
 
     {"rlimits": {"core": 0, ...}, "scratch": folder to start in,
      "namespaces": "none" | "root" | "user",
-     "landlock": {"read": [...], "list": [...], "write": [...], "devices": [...]},   absent: no Landlock
+     "landlock": {"read": [...], "list": [...], "write": [...], "devices": [...], "rewrite": [...]},
+                                                        "rewrite": existing files only; absent: no Landlock
      "seccomp": BPF program in base 64}
 
 Anything of the jail that cannot be had ends the launcher with code 126: the program is then never started.
@@ -42,6 +43,8 @@ FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 READ = EXECUTE | READ_FILE | READ_DIR
 WRITE = ALL_FS & ~(MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV)
 DEVICE = READ_FILE | WRITE_FILE | READ_DIR | IOCTL_DEV
+REWRITE = WRITE_FILE | TRUNCATE
+KINDS = {"read": READ, "list": READ_DIR, "write": WRITE, "devices": DEVICE, "rewrite": REWRITE}
 
 MINIMUM_ABI = 3
 """Below, files outside could be truncated."""
@@ -135,7 +138,7 @@ def restrict(paths: dict[str, list[str]], own_processes: bool) -> None:
     attributes = struct.pack("=QQQ", handled, 3, 3)
     size = 24 if abi >= SCOPE_ABI else 16 if abi >= 4 else 8
     ruleset = check(libc.syscall(LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0), "no Landlock ruleset")
-    for kind, rights in (("read", READ), ("list", READ_DIR), ("write", WRITE), ("devices", DEVICE)):
+    for kind, rights in KINDS.items():
         for path in paths[kind]:
             try:
                 descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -81,7 +81,10 @@ def _run_self_check(jail: Jail, python: str, device: str, folder: Path) -> dict[
     shutil.copyfile(self_check.__file__, code / "self_check.py")
     code.chmod(0o755)
     gpu = find_gpu(device)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(socket.AF_UNIX) as service:
+        with self_check.short(str(outside)) as address:
+            service.bind(address)
+        service.listen()
         wanted = {"scratch": str(scratch), "canary_file": str(outside / "canary"), "canary_folder": str(outside),
                   "port": listener.getsockname()[1], "pid": os.getpid(), "variable": CANARY, "cuda": gpu is not None}
         box = Box(
@@ -115,7 +118,8 @@ def _judge(jail: Jail, answer: dict[str, Any]) -> ProbeResult:
     if breaches and jail.name != "process":
         return ProbeResult(jail.name, False, "code inside " + ", ".join(breaches), _fix(jail.name), weaker=breaches)
     works = "no isolation: only by choice" if jail.name == "process" else "nothing that was tried got out"
-    return ProbeResult(jail.name, True, f"{works} (Python {answer['python']} inside)", weaker=breaches)
+    inside = f"Python {answer['python']}{' and CUDA' if answer['cuda_wanted'] else ''} inside"
+    return ProbeResult(jail.name, True, f"{works} ({inside})", weaker=breaches)
 
 
 def _fix(name: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import platform
 import struct
+from typing import Literal
 
 FORBIDDEN = {
     # name: (x86-64, AArch64); None where the architecture has no such call
@@ -43,7 +44,15 @@ METADATA = {
 that they worked: linkers and copying tools call them and need no effect."""
 
 SPECIAL = {"clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "ioctl": (16, 29), "setsid": (112, 157),
-           "setpgid": (109, 154), "prlimit64": (302, 261)}  # fmt: skip
+           "setpgid": (109, 154), "prlimit64": (302, 261), "connect": (42, 203), "sendto": (44, 206),
+           "sendmsg": (46, 211), "sendmmsg": (307, 269)}  # fmt: skip
+
+Sockets = Literal["any", "unix", "none"]
+"""Which sockets may be made. `unix`: of the family AF_UNIX alone, for libcuda. With `unix` and `none` no socket can be
+connected or sent to an address: also one of a `socketpair`, which is allowed, could reach a datagram socket that is a
+file (the system log's). The address of `sendmsg` lies in memory, which a filter cannot read, so that call is refused
+whole; passing descriptors to other processes goes with it."""
+AF_UNIX = 1
 
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine -> column above and AUDIT_ARCH_*."""
@@ -56,16 +65,18 @@ TERMINAL_INJECTION = (0x5412, 0x541C)
 _LOAD, _EQUAL, _GREATER_EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_ADDRESS = _ARGUMENTS + 4 * 8
+"""The destination of `sendto`; a filter sees it in two halves."""
 
 
 def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("<HBBI", code, yes, no, value)
 
 
-def program(*, sockets: bool, metadata: bool, sessions: bool, machine: str = "") -> bytes:
+def program(*, sockets: Sockets, metadata: bool, sessions: bool, machine: str = "") -> bytes:
     """The filter, as an array of `struct sock_filter`.
 
-    `sockets`: sockets may be made (the jail has a network of its own). `metadata`: modes and times may be changed.
+    `sockets`: `any` where the jail has a network and files of its own. `metadata`: modes and times may be changed.
     `sessions`: a process may leave its group (the jail has process numbers of its own, so that none can get away).
     Raises KeyError on an architecture that is neither x86-64 nor AArch64.
     """
@@ -87,8 +98,17 @@ def program(*, sockets: bool, metadata: bool, sessions: bool, machine: str = "")
         for numbers in METADATA.values():
             on(numbers[column], _op(_RETURN, _ERRNO))
     special = {name: numbers[column] for name, numbers in SPECIAL.items()}
-    if not sockets:
+    if sockets != "any":
+        for name in ("connect", "sendmsg", "sendmmsg"):
+            on(special[name], refuse)
+        on(
+            special["sendto"], _op(_LOAD, _ADDRESS), _op(_EQUAL, 0, 1, 0), refuse,
+            _op(_LOAD, _ADDRESS + 4), _op(_EQUAL, 0, 1, 0), refuse, _op(_RETURN, _ALLOW),
+        )  # fmt: skip
+    if sockets == "none":
         on(special["socket"], refuse)
+    elif sockets == "unix":
+        on(special["socket"], _op(_LOAD, _ARGUMENTS), _op(_EQUAL, AF_UNIX, 1, 0), refuse, _op(_RETURN, _ALLOW))
     if not sessions:
         on(special["setsid"], refuse)
         on(special["setpgid"], refuse)

@@ -1,18 +1,22 @@
 """Runs inside a jail, by path or as text: tries what must not work and prints what did, as one line of JSON.
 
 Standard library only. Its argument is JSON: {"scratch", "canary_file", "canary_folder", "port", "pid", "variable",
-"cuda": bool}. The answer: {"python", "breaches": [...], "cuda": null or cuInit's code, "cuda_error": text}.
+"cuda": bool}. In "canary_folder" a socket named `SOCKET` listens.
+The answer: {"python", "breaches": [...], "cuda": null or cuInit's code, "cuda_error": text}.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+SOCKET = "socket"
 
 
 def succeeds(action: Callable[[], Any]) -> bool:
@@ -33,11 +37,27 @@ def read(path: str) -> None:
         file.read(1)
 
 
+@contextlib.contextmanager
+def short(folder: str) -> Iterator[str]:
+    """A name of the socket in `folder` that fits an address, which holds 108 bytes."""
+    descriptor = os.open(folder, os.O_PATH)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)
+
+
+def reach(folder: str) -> None:
+    with short(folder) as address, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.connect(address)
+
+
 def breaches(wanted: dict[str, Any]) -> list[str]:
     attempts: dict[str, Callable[[], Any]] = {
         "reads a file outside": lambda: read(wanted["canary_file"]),
         "writes outside scratch": lambda: write(os.path.join(wanted["canary_folder"], "breach")),
         "reaches the host's network": lambda: socket.create_connection(("127.0.0.1", wanted["port"]), 2).close(),
+        "reaches the host's services": lambda: reach(wanted["canary_folder"]),
         "reads the host process's environment": lambda: read(f"/proc/{wanted['pid']}/environ"),
     }
     found = [what for what, action in attempts.items() if succeeds(action)]

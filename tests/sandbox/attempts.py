@@ -7,6 +7,7 @@ from outside at what was to stay as it is: that, and not this script's word, dec
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import platform
@@ -68,6 +69,26 @@ def connect(family: int, kind: int, address: Any) -> bool:
     return True
 
 
+def datagram(address: str, how: str) -> bool:
+    """To a datagram socket that is a file, from a new socket or from one of a connected pair."""
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) if "pair" in how else None
+    with pair[0] if pair else socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        if "connect" in how:
+            sender.connect(address)
+            sender.send(b"breach")
+        elif "sendmsg" in how:
+            sender.sendmsg([b"breach"], [], 0, address)
+        else:
+            sender.sendto(b"breach", address)
+    return True
+
+
+def make_killable(pid: int) -> bool:
+    with open(f"/proc/{pid}/oom_score_adj", "w") as file:
+        file.write("1000")
+    return True
+
+
 def through_link(scratch: str, target: str) -> bool:
     link = os.path.join(scratch, "way-out")
     os.symlink(target, link)
@@ -82,6 +103,17 @@ def inherited() -> bool:
         except OSError:
             continue
     return found
+
+
+def kernel_settings() -> bool:
+    """What root may write without any capability: the first two name programs that the kernel starts as root."""
+    for name in ("sys/kernel/core_pattern", "sys/kernel/modprobe", "sysrq-trigger", "irq/default_smp_affinity"):
+        try:
+            os.close(os.open(f"/proc/{name}", os.O_WRONLY))
+            return True
+        except OSError:
+            continue
+    return False
 
 
 def block_device() -> bool:
@@ -110,6 +142,10 @@ def attempts(w: dict[str, Any]) -> dict[str, Callable[[], bool]]:
         "other checkout": lambda: read(f"{outside}/other/model.py"),
         "workflow command file": lambda: append(f"{outside}/github_env"),
         "docker socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, f"{outside}/docker.sock"),
+        **{f"datagram, {how}": functools.partial(datagram, w["datagram"], how)
+           for how in ("connect", "sendmsg", "sendto", "pair connect", "pair sendmsg", "pair sendto")},
+        "first to be killed": lambda: make_killable(victim),
+        "kernel settings": kernel_settings,
         "abstract socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + w["abstract"]),
         "tcp": lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", w["tcp"])),
         "inherited descriptor": inherited,

@@ -23,6 +23,7 @@ ATTEMPTS = Path(__file__).with_name("attempts.py")
 ALSO_OPEN = {
     "capabilities", "bpf", "raw devices", "io_uring", "keyring", "userfaultfd",
     "trace another process", "memory of another process", "inherited descriptor",
+    "kernel settings",
 }  # fmt: skip
 """What an open process may be refused too: it depends on user and kernel, and descriptors are closed for all."""
 
@@ -50,7 +51,7 @@ def snapshot(folder: Path) -> dict[str, Any]:
     return found
 
 
-def attack(jail: Jail, root: Path) -> Outcome:
+def attack(jail: Jail, root: Path, devices: tuple[Path, ...] = ()) -> Outcome:
     outside, checkout, scratch, code = (root / name for name in ("outside", "checkout", "scratch", "code"))
     for folder in (outside / "other", checkout / ".git", scratch, code):
         folder.mkdir(parents=True)
@@ -69,10 +70,13 @@ def attack(jail: Jail, root: Path) -> Outcome:
             ("tcp", socket.AF_INET, ("127.0.0.1", 0)),
             ("docker socket", socket.AF_UNIX, str(outside / "docker.sock")),
             ("abstract socket", socket.AF_UNIX, "\0" + abstract),
+            ("datagram", socket.AF_UNIX, str(outside / "log.sock")),
         ):
-            listener = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            kind = socket.SOCK_DGRAM if name == "datagram" else socket.SOCK_STREAM
+            listener = stack.enter_context(socket.socket(family, kind))
             listener.bind(address)
-            listener.listen()
+            if kind == socket.SOCK_STREAM:
+                listener.listen()
             listener.setblocking(False)
             listeners[name] = listener
         inherited = os.open(outside / "token", os.O_RDONLY)
@@ -81,10 +85,11 @@ def attack(jail: Jail, root: Path) -> Outcome:
         wanted = {
             "outside": str(outside), "checkout": str(checkout), "scratch": str(scratch), "victim": victim.pid,
             "tcp": listeners["tcp"].getsockname()[1], "abstract": abstract, "control": jail.name == "process",
+            "datagram": str(outside / "log.sock"),
         }  # fmt: skip
         box = Box(
             sys.executable, ("-I", "-B", str(code / "attempts.py"), json.dumps(wanted)),
-            {"PATH": os.defpath, "HOME": str(scratch)}, scratch, (code, checkout),
+            {"PATH": os.defpath, "HOME": str(scratch)}, scratch, (code, checkout), devices,
         )  # fmt: skip
         before = snapshot(outside) | snapshot(checkout)
         launch = jail.wrap(box)
@@ -99,7 +104,10 @@ def attack(jail: Jail, root: Path) -> Outcome:
         reached = []
         for name, listener in listeners.items():
             try:
-                listener.accept()[0].close()
+                if name == "datagram":
+                    listener.recv(16)
+                else:
+                    listener.accept()[0].close()
                 reached.append(name)
             except BlockingIOError:
                 continue
@@ -110,15 +118,16 @@ def attack(jail: Jail, root: Path) -> Outcome:
     )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def outcome(jail: Jail, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
+@pytest.fixture(scope="session", params=[(), (Path("/dev/null"),)], ids=["cpu", "gpu"])
+def outcome(jail: Jail, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
+    """Also with a device node, for which a jail opens itself as far as CUDA needs."""
     # Not below /tmp alone: each jail has its own way with that folder, and the result must not hang on it.
-    yield attack(jail, tmp_path_factory.mktemp("jail"))
+    yield attack(jail, tmp_path_factory.mktemp("jail"), request.param)
 
 
 def test_every_attempt_is_refused(outcome: Outcome) -> None:
     assert outcome.worked == set()
-    assert len(outcome.refused) >= 33
+    assert len(outcome.refused) >= 41
 
 
 def test_nothing_outside_has_changed(outcome: Outcome) -> None:
@@ -144,4 +153,4 @@ def test_the_attempts_work_without_a_jail(tmp_path: Path) -> None:
     open_process = attack(ProcessJail(), tmp_path)
     assert open_process.refused.keys() <= ALSO_OPEN | {"move from outside", "remove outside"}
     assert open_process.after != open_process.before
-    assert set(open_process.reached) == {"tcp", "docker socket", "abstract socket"}
+    assert set(open_process.reached) == {"tcp", "docker socket", "abstract socket", "datagram"}

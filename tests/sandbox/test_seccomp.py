@@ -48,7 +48,7 @@ ALLOW, REFUSE, PRETEND, KILL = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000,
 
 
 def test_program() -> None:
-    strict = seccomp.program(sockets=False, metadata=False, sessions=False, machine="x86_64")
+    strict = seccomp.program(sockets="none", metadata=False, sessions=False, machine="x86_64")
     for name, (number, _) in seccomp.FORBIDDEN.items():
         assert verdict(strict, number) == REFUSE, name
     for name, (number, _) in seccomp.METADATA.items():
@@ -67,15 +67,29 @@ def test_program() -> None:
 
 
 def test_what_may_be_let_through() -> None:
-    open_program = seccomp.program(sockets=True, metadata=True, sessions=True, machine="x86_64")
-    for number in (41, 112, 109, 90, 91):
-        assert verdict(open_program, number) == ALLOW
+    open_program = seccomp.program(sockets="any", metadata=True, sessions=True, machine="x86_64")
+    for number in (41, 42, 44, 46, 112, 109, 90, 91):
+        assert verdict(open_program, number, 2, 1, 1, 1, 1) == ALLOW
     assert verdict(open_program, 101) == REFUSE
 
 
+def test_sockets_of_one_family_that_reach_nothing() -> None:
+    program = seccomp.program(sockets="unix", metadata=False, sessions=False, machine="x86_64")
+    assert verdict(program, 41, 1, 1) == ALLOW
+    for family in (0, 2, 10, 16, 40, 257):
+        assert verdict(program, 41, family, 1) == REFUSE
+    assert verdict(program, 49) == verdict(program, 50) == ALLOW
+    for sockets in ("unix", "none"):
+        program = seccomp.program(sockets=sockets, metadata=False, sessions=False, machine="x86_64")
+        assert verdict(program, 42) == verdict(program, 46) == verdict(program, 307) == REFUSE
+        assert verdict(program, 44, 3, 0x1000, 5, 0, 0) == ALLOW
+        for address in (0x7FFC00001000, 0x1000, 0x7FFC00000000):
+            assert verdict(program, 44, 3, 0x1000, 5, 0, address) == REFUSE
+
+
 def test_other_architectures() -> None:
-    arm = seccomp.program(sockets=False, metadata=False, sessions=False, machine="aarch64")
+    arm = seccomp.program(sockets="none", metadata=False, sessions=False, machine="aarch64")
     assert verdict(arm, 117, architecture=0xC00000B7) == REFUSE
     assert verdict(arm, 117) == KILL
     with pytest.raises(KeyError):
-        seccomp.program(sockets=False, metadata=False, sessions=False, machine="riscv64")
+        seccomp.program(sockets="none", metadata=False, sessions=False, machine="riscv64")
