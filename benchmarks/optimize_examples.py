@@ -1,0 +1,76 @@
+"""`kernelopt optimize` on every example, each in a process of its own, with a record a target.
+
+    python benchmarks/optimize_examples.py OUT [NAME...] [-- OPTIONS OF kernelopt optimize]
+
+Writes OUT/optimize_<name>_<gpu>_<date>.json: command, commit, gpu, driver, versions, date, notes, report. A target whose
+search fails or is cut still has its record, with what its report says.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def commit() -> str:
+    """The commit of this tree; with `-dirty` if files differ from it, '' outside git."""
+    done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40"],
+                          capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def graphics() -> tuple[str, str]:
+    """(name, driver) of the first GPU, empty without one."""
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                              capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "", ""
+    name, driver = done.stdout.splitlines()[0].split(",")
+    return name.strip(), driver.strip()
+
+
+def versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {"python": platform.python_version(), "torch": version("torch"), "triton": version("triton")}
+
+
+def optimise(name: str, options: list[str]) -> dict[str, Any]:
+    """The record of one example."""
+    command = ["kernelopt", "optimize", f"examples/{name}.py", *options]
+    with tempfile.TemporaryDirectory() as folder:
+        run = [sys.executable, "-m", "kernelopt_bot", *command[1:], "--output", folder]
+        done = subprocess.run(run, cwd=ROOT, check=False)
+        path = Path(folder) / "report.json"
+        report = json.loads(path.read_text()) if path.exists() else None
+    gpu, driver = graphics()
+    return {"command": " ".join(command), "commit": commit(), "gpu": gpu, "driver": driver, "versions": versions(),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "notes": f"exit code {done.returncode}",
+            "report": report}
+
+
+def main(arguments: list[str]) -> int:
+    options = arguments[arguments.index("--") + 1:] if "--" in arguments else []
+    names = arguments[1:arguments.index("--")] if "--" in arguments else arguments[1:]
+    out = Path(arguments[0])
+    out.mkdir(parents=True, exist_ok=True)
+    for name in names or sorted(p.stem for p in (ROOT / "examples").glob("*.py")):
+        record = optimise(name, options)
+        device = "h200" if "H200" in record["gpu"] else (record["gpu"] or "cpu").lower().replace(" ", "-")
+        path = out / f"optimize_{name}_{device}_{record['date']}.json"
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        print(path, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
