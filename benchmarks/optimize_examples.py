@@ -2,8 +2,8 @@
 
     python benchmarks/optimize_examples.py OUT [NAME...] [-- OPTIONS OF kernelopt optimize]
 
-Writes OUT/optimize_<name>_<gpu>_<date>.json: command, commit, gpu, driver, versions, date, notes, report. A target whose
-search fails or is cut still has its record, with what its report says.
+Writes OUT/optimize_<name>_<gpu>_<date>.json: command, commit, gpu, driver, versions, date, notes, report. A target
+whose search fails or is cut still has its record, with what its report says.
 """
 
 from __future__ import annotations
