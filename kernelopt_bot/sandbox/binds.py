@@ -35,6 +35,12 @@ def hops(path: Path) -> list[Path]:
     return found
 
 
+def is_script(path: str) -> bool:
+    """Whether the file, or what a link stands for, is started by another program. Raises OSError if it is not there."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"#!"
+
+
 def resolve_python(python: str) -> str:
     """The absolute path of an interpreter, a version manager's shim replaced by what it stands for.
 
@@ -44,9 +50,7 @@ def resolve_python(python: str) -> str:
     if found is None:
         raise InputError(f"there is no interpreter {python!r}", where="environment.python in .kernelopt.yml",
                          fix="give the absolute path of a Python 3.11 or 3.12 that has torch")
-    with open(found, "rb") as file:
-        script = file.read(2) == b"#!"
-    if not script:
+    if not is_script(found):
         return os.path.abspath(found)
     try:
         done = process.run([found, "-I", "-S", "-c", "import sys; print(sys.executable)"], timeout=20,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import sys
@@ -14,8 +15,9 @@ from kernelopt_bot.compiler.program import Lane
 from kernelopt_bot.config import Config
 from kernelopt_bot.device.lock import gpu_lock
 from kernelopt_bot.device.state import gpus, wait_until_idle
-from kernelopt_bot.errors import UserError
+from kernelopt_bot.errors import InputError, UserError
 from kernelopt_bot.sandbox import probe
+from kernelopt_bot.sandbox.binds import is_script, resolve_python
 from kernelopt_bot.sandbox.gpu import pick
 from kernelopt_bot.sandbox.jail import Jail
 from kernelopt_bot.search.archive import Archive
@@ -53,22 +55,25 @@ def device_of(config: Config) -> tuple[str, Lane]:
 
 
 def interpreter_of(config: Config, base: Path) -> str:
-    """The user's interpreter, absolute; a relative one starts at `base`."""
+    """The user's interpreter, absolute; a relative one starts at `base`.
+
+    A virtual environment's link stays a link: its place says which environment it is. Raises InputError if there is no
+    such interpreter, if it does not start, or if it is a script below `base`: to see what a version manager's shim
+    stands for it has to be run outside a jail, and a checkout holds what a pull request wrote.
+    """
     wanted = config.environment.python
     if not wanted:
         return sys.executable
-    if "/" not in wanted:
-        found = shutil.which(wanted)
-        if found is None:
-            raise UserError(f"there is no program {wanted!r}", where="environment.python in .kernelopt.yml",
-                            fix="give the path of the interpreter that has torch, triton and the models' packages")
-        return found
-    # Not resolved: a virtual environment's interpreter is a link whose place says which environment it is.
-    path = Path(wanted) if Path(wanted).is_absolute() else base.absolute() / wanted
-    if not path.exists():
-        raise UserError(f"there is no interpreter {wanted}", where="environment.python in .kernelopt.yml",
-                        fix="create that environment first, or name another one")
-    return str(path)
+    if "/" in wanted:
+        # As it is written and as it really is: neither may lie in the checkout.
+        wanted = os.path.abspath(base / wanted)
+        inside = any(Path(p).is_relative_to(q) for p in (wanted, os.path.realpath(wanted))
+                     for q in (base.absolute(), base.resolve()))
+        if inside and os.path.isfile(wanted) and is_script(wanted):
+            raise InputError(f"the interpreter {config.environment.python!r} is a script in the checkout",
+                             where="environment.python in .kernelopt.yml",
+                             fix="name the interpreter itself, or a virtual environment's link to it")
+    return resolve_python(wanted)
 
 
 @contextlib.contextmanager
