@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from kernelopt_bot.errors import InputError, Unavailable, UserError
 from kernelopt_bot.sandbox.client import WorkerCrashed, WorkerError, WorkerFailed, WorkerTimeout
 from kernelopt_bot.targets.target import Target
@@ -24,6 +26,7 @@ _MISSING_PACKAGE = ("install it there, or name the interpreter that has it as `e
 _EXIT_INPUT = frozenset({"target_import", "target_missing", "target_constructor", "target_inputs", "target_forward",
                          "target_device", "no_graphs", "non_deterministic"})
 DETAIL_LINES = 12
+_DISK_FULL = f"[Errno {errno.ENOSPC}]"
 
 
 def explain(error: WorkerError, target: Target, doing: str) -> UserError:
@@ -32,6 +35,9 @@ def explain(error: WorkerError, target: Target, doing: str) -> UserError:
     if isinstance(error, WorkerFailed):
         if error.kind == "bug":
             raise RuntimeError(f"the worker failed in {doing}: {error.message}\n{error.detail}") from error
+        if _DISK_FULL in error.message + error.detail:
+            return Unavailable("the disk is full: a worker could not write what it compiled", where=where,
+                               fix="free some space where the output folder is, then run again", kind="disk_full")
         detail = "\n    ".join(error.detail.strip().splitlines()[-DETAIL_LINES:])
         kind = InputError if error.kind in _EXIT_INPUT else Unavailable
         fix = _FIXES.get(error.kind, "run `kernelopt doctor`")

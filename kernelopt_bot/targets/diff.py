@@ -31,9 +31,10 @@ def config_at(repository: Repository, commit: str) -> Traced:
 
 def config_for(repository: Repository, policy: str, head: str) -> Traced:
     """The policy as committed at `policy` (the base, which the author of a pull request cannot change) with the
-    `targets:` of `head`. Raises InputError."""
-    at_head = config_at(repository, head)
-    return replace(at_head, config=with_targets(config_at(repository, policy).config, at_head.config))
+    `targets:` of `head`. Raises InputError: unknown revision, shallow clone without it, a faulty configuration."""
+    policy_sha, head_sha = repository.commit(policy), repository.commit(head)
+    at_head = config_at(repository, head_sha)
+    return replace(at_head, config=with_targets(config_at(repository, policy_sha).config, at_head.config))
 
 
 def affected(repository: Repository, base: str, head: str, traced: Traced) -> Affected:
