@@ -58,6 +58,8 @@ def breaches(wanted: dict[str, Any]) -> list[str]:
         "writes outside scratch": lambda: write(os.path.join(wanted["canary_folder"], "breach")),
         "reaches the host's network": lambda: socket.create_connection(("127.0.0.1", wanted["port"]), 2).close(),
         "reaches the host's services": lambda: reach(wanted["canary_folder"]),
+        # It names a program that the kernel starts as root; opened, not written.
+        "can change the kernel's settings": lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY)),
         "reads the host process's environment": lambda: read(f"/proc/{wanted['pid']}/environ"),
     }
     found = [what for what, action in attempts.items() if succeeds(action)]

@@ -40,6 +40,16 @@ def test_a_jail_that_leaks_is_not_taken() -> None:
     result = probe(LeakyJail(), python=sys.executable)
     assert not result.works
     assert "reads a file outside" in result.reason and "reaches the host's network" in result.reason
+    assert "reaches the host's services" in result.reason
+
+
+def test_a_long_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("x" * 120)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    result = probe(LeakyJail(), python=sys.executable)
+    assert "reaches the host's services" in result.reason
+    assert probe(open_jail("landlock"), python=sys.executable).works
 
 
 def test_a_jail_that_does_not_start_says_why() -> None:
