@@ -1,4 +1,4 @@
-"""The committed records of GPU runs: `results/optimize_<target>_<gpu>_<date>.json`, one target a file."""
+"""The committed records of runs: `results/optimize_<target>_<gpu>_<date>.json`, one target a file, and a demo's."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent / "results"
+DEMO = FOLDER / "demo_cpu_2026-11-30.json"
 
 
 @dataclass(frozen=True)
 class Record:
-    """One run of `kernelopt optimize` on one target.
+    """One run, of `kernelopt optimize` on one target or of the demo.
 
-    `versions` has `kernelopt`, `python`, `torch`, `triton` and `cuda`; `notes` say what limits the figures; `report` is
-    the run's report.json (docs/report.schema.json).
+    `gpu` and `driver` are empty where there is none; `versions` has `kernelopt`, `python`, `torch`, `triton` and
+    `cuda`; `notes` say what limits the figures; `report` is the run's report.json (docs/report.schema.json).
     """
 
     command: str
@@ -29,6 +30,7 @@ class Record:
 
     @property
     def target(self) -> dict[str, Any]:
+        """The only one. Raises ValueError if there are several."""
         (target,) = self.report["targets"]
         assert isinstance(target, dict)
         return target
@@ -45,4 +47,5 @@ def load(path: Path) -> Record:
 
 
 def paths() -> list[Path]:
-    return sorted(FOLDER.glob("*.json"))
+    """The records of single targets, by name."""
+    return sorted(FOLDER.glob("optimize_*.json"))

@@ -27,8 +27,8 @@ def overview(run: RunResult) -> Table:
         Column("target"),
         *right("gain", "95% interval"),
         Column("against"),
-        Column("measured as"),
-        *right("before", "after", "candidates tried"),
+        Column("note"),
+        *right("before", "after", "tried"),
     )
     rows: list[tuple[Line, ...]] = []
     for r in run.results:
@@ -36,7 +36,7 @@ def overview(run: RunResult) -> Table:
         name: Line = (Mono(r.target.name),)
         if c is None:
             why = shorten(r.error.splitlines()[0], 120) if r.error else "nothing adopted"
-            rows.append((name, (), (), (why,), (), (), (), (str(tried(r)),)))
+            rows.append((name, (), (), (), (why,), (), (), (str(tried(r)),)))
         else:
             rows.append(
                 (
@@ -96,7 +96,7 @@ def levers(result: TargetResult) -> Table:
     columns = (
         Column("lever"),
         *right("adopted", "gain", "95% interval", "before", "after"),
-        Column("how measured, or why not"),
+        Column("note"),
     )
     return Table(
         columns,

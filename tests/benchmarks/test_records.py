@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from benchmarks.picture import PICTURES, RECORD, chart
-from benchmarks.records import load, paths
+from benchmarks.records import DEMO, load, paths
 from benchmarks.table import COLUMNS, gain, lines
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def test_a_record_says_how_its_search_was_cut(path: Path) -> None:
     assert spent == ("--budget" in record.command)
 
 
-@pytest.mark.parametrize("path", paths(), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [*paths(), DEMO], ids=lambda p: p.stem)
 def test_a_record_names_no_machine(path: Path) -> None:
     assert not re.search(r"GPU-[0-9a-f]{8}-|\"/(home|root|opt|tmp|work)/", path.read_text())
 
@@ -72,3 +72,22 @@ def test_the_readme_s_figures_are_the_record_s() -> None:
     record = load(RECORD)
     assert gain(record.target["headline"]) in readme
     assert gain(record.against("default")) in readme
+
+
+def test_the_readme_s_excerpt_is_the_demo_s() -> None:
+    record = load(DEMO)
+    jsonschema.validate(record.report, SCHEMA)
+    assert (record.command, record.gpu) == ("make demo", "")
+    blocks = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    excerpt = next(b for b in blocks if "targets faster" in b)
+    targets = record.report["targets"]
+    faster = [t for t in targets if t["faster"]]
+    assert f"KernelOPT: {len(faster)} of {len(targets)} targets faster" in excerpt
+    for t in targets:
+        row = next(line for line in excerpt.splitlines() if line.strip().startswith(t["name"])).split()
+        assert row[-1] == str(t["candidates"])
+        if t["faster"]:
+            h = t["headline"]
+            assert row[1:5] == [f"{h['speedup']:.3f}x", f"{h['low']:.3f}x", "to", f"{h['high']:.3f}x"]
+        else:
+            assert len(row) == 2
