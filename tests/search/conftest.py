@@ -1,0 +1,47 @@
+"""A small model on the CPU and the session of a search for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelopt_bot.config import Config
+from kernelopt_bot.sandbox.bubblewrap import BubblewrapJail
+from kernelopt_bot.search.progress import Silent
+from kernelopt_bot.search.run import _session
+from kernelopt_bot.search.session import Session
+from kernelopt_bot.targets.target import Target
+
+MODEL = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(torch.relu(x) * 2.0, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(4, 40)]
+"""
+TARGET = Target("net", "net.py", "Model", "get_inputs", closure=("net.py",))
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Callable[..., Session]:
+    """Makes the session of a search for `TARGET`. Skips where bubblewrap does not work."""
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "net.py").write_text(MODEL)
+    jail = BubblewrapJail()
+    if missing := jail.missing():
+        pytest.skip(missing[0])
+
+    def make(**given: object) -> Session:
+        config = Config.model_validate({"version": 1, "device": "cpu", **given})
+        return _session(TARGET, config, root, tmp_path / "run", jail, sys.executable, "cpu", "cpu", 60.0, Silent())
+
+    return make
