@@ -72,6 +72,7 @@ def test_the_readme_s_figures_are_the_record_s() -> None:
     record = load(RECORD)
     assert gain(record.target["headline"]) in readme
     assert gain(record.against("default")) in readme
+    assert gain(record.against("default", "throughput", "warm")) in readme
 
 
 def test_the_readme_s_excerpt_is_the_demo_s() -> None:
