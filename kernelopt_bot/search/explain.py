@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 
 from kernelopt_bot.errors import InputError, Unavailable, UserError
 from kernelopt_bot.sandbox.client import WorkerCrashed, WorkerError, WorkerFailed, WorkerTimeout
@@ -26,6 +27,8 @@ _MISSING_PACKAGE = ("install it there, or name the interpreter that has it as `e
 _EXIT_INPUT = frozenset({"target_import", "target_missing", "target_constructor", "target_inputs", "target_forward",
                          "target_device", "no_graphs", "non_deterministic"})
 DETAIL_LINES = 12
+_ABSENT = re.compile(r"ModuleNotFoundError: No module named '(torch|triton)[.']")
+"""What a worker itself imports; every other package is the model's, and said by `load`."""
 _DISK_FULL = f"[Errno {errno.ENOSPC}]"
 
 
@@ -34,6 +37,9 @@ def explain(error: WorkerError, target: Target, doing: str) -> UserError:
     where = f"{target.path}:{target.entry}"
     if isinstance(error, WorkerFailed):
         if error.kind == "bug":
+            if missing := _ABSENT.search(error.message + error.detail):
+                return InputError(f"the interpreter of the user's environment has no {missing[1]}", where=where,
+                                  fix=_MISSING_PACKAGE, kind="target_import")
             raise RuntimeError(f"the worker failed in {doing}: {error.message}\n{error.detail}") from error
         if _DISK_FULL in error.message + error.detail:
             return Unavailable("the disk is full: a worker could not write what it compiled", where=where,

@@ -63,6 +63,11 @@ def test_nobody_is_told_to_repair_our_bugs() -> None:
     assert isinstance(caught.value.__cause__, WorkerFailed)
 
 
+def test_an_environment_without_torch_is_no_bug() -> None:
+    error = explain(WorkerFailed("bug", "ModuleNotFoundError: No module named 'torch'"), TARGET, "the search")
+    assert isinstance(error, InputError) and "no torch" in error.what and "environment.python" in error.fix
+
+
 def test_declined_says_how_it_varies() -> None:
     error = declined(TARGET, "between calls")
     assert error.exit_code == 2 and error.kind == "non_deterministic" and "between calls" in error.what

@@ -66,6 +66,55 @@ def test_noise_is_deterministic_under_one_seed(tmp_path: Path) -> None:
     assert load(Session(tmp_path), parameters("Noisy"))["deterministic"]
 
 
+VARYING = """import os
+import torch
+from torch import nn
+
+class Atomic(nn.Module):
+    calls = 0
+    def forward(self, x):
+        Atomic.calls += 1
+        return x * (1 + Atomic.calls * 1e-6)
+
+class Entropy(nn.Module):
+    def forward(self, x):
+        return x + int.from_bytes(os.urandom(4), "big")
+
+class Seeded(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, training=True)
+
+class Fixed(nn.Module):
+    def forward(self, x):
+        return x / 0.0
+
+class Indices(nn.Module):
+    calls = 0
+    def forward(self, x):
+        Indices.calls += 1
+        return torch.zeros(4, dtype=torch.int64) + Indices.calls
+
+def get_inputs():
+    return [torch.randn(4, 4)]
+"""
+
+
+@pytest.mark.parametrize(("entry", "varies"), [
+    ("Atomic", ""), ("Fixed", ""), ("Entropy", "between calls"), ("Indices", "between calls"),
+    ("Seeded", "with the seed")])
+def test_what_varies_beyond_rounding(tmp_path: Path, entry: str, varies: str) -> None:
+    (tmp_path / "varying.py").write_text(VARYING)
+    found = answer(tmp_path, root=str(tmp_path), path="varying.py", entry=entry, inputs="get_inputs", init="")
+    assert found["varies"] == varies
+    assert found["deterministic"] == (entry in ("Fixed", "Seeded"))
+
+
+def test_the_trace_of_a_constructor_shows_nothing_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(WorkerFault) as caught:
+        answer(tmp_path, entry="Counted", init="")
+    assert "TypeError" in caught.value.detail and "sandbox/worker/load.py" not in caught.value.detail
+
+
 @pytest.mark.parametrize(("changes", "kind", "words"), [
     ({"path": "missing.py"}, "target_missing", "no file 'missing.py'"),
     ({"path": "../conftest.py"}, "target_missing", "no file"),
