@@ -27,7 +27,7 @@ def check_kernel(
     params = {
         "baseline": {"source": baseline.source, "integers": integers(step)},
         "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
-        "arguments": [argument(a) for a in arguments["arguments"]],
+        "arguments": step_arguments(step, arguments),
         "lane": lane, "secret": secret, "families": list(families), "precision": dict(precision),
         "budget_s": budget_s,
     }
@@ -69,13 +69,22 @@ def integers(step: Step) -> dict[str, int]:
     return {a.name: a.value for a in step.arguments if isinstance(a.value, int) and not isinstance(a.value, bool)}
 
 
-def argument(recorded: Mapping[str, Any]) -> Any:
-    """An argument of a `CallJson` as `check_step` takes it: saved tensor, tensor to synthesise, or plain value."""
+def step_arguments(step: Step, call: Mapping[str, Any]) -> list[Any]:
+    """The arguments of a recorded call as `check_step` and `time_step` take them. Those of one buffer share memory:
+    a candidate may be right only as long as its output is not its input."""
+    buffers = [a.buffer for a in step.arguments]
+    recorded = call["arguments"]
+    if len(buffers) != len(recorded):
+        return [_argument(r, "") for r in recorded]
+    return [_argument(r, b if buffers.count(b) > 1 else "") for r, b in zip(recorded, buffers, strict=True)]
+
+
+def _argument(recorded: Mapping[str, Any], storage: str) -> Any:
+    """Saved tensor, tensor to synthesise, or plain value."""
     if recorded.get("tensor") is None:
         return recorded.get("value")
-    if recorded.get("saved") is not None:
-        return recorded["saved"]
-    return {"meta": recorded["tensor"], "stats": recorded.get("stats")}
+    made = dict(recorded.get("saved") or {"meta": recorded["tensor"], "stats": recorded.get("stats")})
+    return {**made, "storage": storage} if storage else made
 
 
 def _step(answer: Mapping[str, Any], families: Sequence[str]) -> Verdict:

@@ -114,7 +114,7 @@ class KernelSearch:
         candidates = [{"source": t.candidate.source, "plan": t.candidate.plan.to_json()} for t in trials
                       if isinstance(t.candidate, KernelCandidate)]
         params = {"baseline": given, "candidates": candidates, "pairs": PAIRS, "cache": "cold",
-                  "arguments": [correctness.argument(a) for a in arguments["arguments"]], "secret": self.session.secret}
+                  "arguments": correctness.step_arguments(site.step, arguments), "secret": self.session.secret}
         try:
             answer = self.worker.call("tune_step", params, timeout=TIMEOUT_S)
         except WorkerError as e:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -53,6 +54,7 @@ def _compile(kernel: BaselineKernel, config: Any, arch: int) -> dict[str, Any]:
     return facts.of_cubin(binary.asm["cubin"], binary.metadata)
 
 
+@functools.lru_cache(maxsize=64)  # a search asks once for each candidate of a kernel
 def compile_baseline(source: str, arch: int, folder: str) -> dict[str, Any]:
     """Method `compile_baseline`: every configuration that Inductor's heuristics offer, with its Facts.
 

@@ -100,8 +100,13 @@ NAN, INF = math.nan, math.inf
     (INF, NAN, INF, True, False),
     (INF, 3e38, 1e39, True, False),
     (NAN, 1.0, NAN, True, False),
+    (1.0, NAN, NAN, False, False),
+    (INF, NAN, NAN, False, False),
+    (3e38, INF, INF, False, False),
+    (NAN, INF, INF, True, False),
+    (INF, -INF, INF, True, False),
 ])
-def test_classes_must_match_where_the_reference_is_finite_in_the_dtype(
+def test_non_finite_classes(
     candidate: float, baseline: float, reference: float, passed: bool, equal: bool
 ) -> None:
     result = compare("y", torch.tensor([candidate, 2.0]), torch.tensor([baseline, 2.0]),
