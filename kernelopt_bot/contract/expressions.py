@@ -10,6 +10,7 @@ import ast
 from collections.abc import Collection, Mapping
 
 from kernelopt_bot.compiler._runtime import evaluate
+from kernelopt_bot.contract.violation import shown
 
 LIMIT = 1000
 """Characters."""
@@ -24,16 +25,16 @@ NUM_SMS = "num_sms"
 def check(expression: object, names: Collection[str]) -> str | None:
     """Why `expression` is not one of the language over `names` (num_sms is always known), or None."""
     if not isinstance(expression, str):
-        return f"{expression!r} is not a text"
+        return f"{shown(expression)} is not a text"
     if len(expression) > LIMIT:
         return f"longer than {LIMIT} characters"
     if not expression.isascii() or not expression.isprintable():
         return "holds a character that is not printable ASCII"
     try:
         tree = ast.parse(expression.strip(), mode="eval")
+        return _check(tree.body, names)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return f"{expression[:80]!r} is not an expression"
-    return _check(tree.body, names)
 
 
 def _check(node: ast.expr, names: Collection[str]) -> str | None:

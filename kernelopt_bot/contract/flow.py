@@ -21,6 +21,10 @@ from kernelopt_bot.contract.violation import Violation
 Origins = frozenset[str]
 NONE: Origins = frozenset()
 
+STEPS = 500_000
+"""Expressions and statements that one analysis looks at before it gives up. Inductor's largest kernels (combo kernels
+of some 100 KiB) take about 100,000: each pass over a body follows a pointer through one more reversed assignment."""
+
 _KEEP = words("tl", """
     advance broadcast broadcast_to expand_dims make_block_ptr max_constancy max_contiguous multiple_of permute ravel
     reshape trans view""")
@@ -52,8 +56,16 @@ def analyse(functions: Mapping[str, ast.FunctionDef], name: str, pointers: froze
     `functions` are those of a source that `contract.source.check` passed.
     """
     flow = _Flow(functions)
-    flow.run(name, {p: frozenset({p}) for p in pointers})
+    try:
+        flow.run(name, {p: frozenset({p}) for p in pointers})
+    except (RecursionError, _TooLong) as e:
+        reason = "too deeply nested" if isinstance(e, RecursionError) else "too tangled"
+        flow.unknown(functions[name], f"{name} is {reason} for its pointers to be followed")
     return flow.effects
+
+
+class _TooLong(Exception):
+    """The analysis takes more than `STEPS`."""
 
 
 class _Flow:
@@ -62,6 +74,13 @@ class _Flow:
         self.effects = Effects()
         self.done: dict[tuple[str, tuple[tuple[str, Origins], ...]], Origins] = {}
         self.active: list[str] = []
+        self.left = STEPS
+
+    def step(self) -> None:
+        """Raises _TooLong."""
+        self.left -= 1
+        if self.left < 0:
+            raise _TooLong
 
     def unknown(self, node: ast.AST, message: str) -> None:
         self.effects.unknown.add(Violation(getattr(node, "lineno", 0), "flow", message))
@@ -99,6 +118,7 @@ class _Body:
                 self.env[node.id] = self.env.get(node.id, NONE) | origins
 
     def statement(self, node: ast.stmt) -> None:
+        self.flow.step()
         match node:
             case ast.Assign(targets=targets, value=value):
                 origins = self.value(value)
@@ -131,6 +151,7 @@ class _Body:
         return NONE
 
     def value(self, node: ast.expr) -> Origins:
+        self.flow.step()
         match node:
             case ast.Name(id=name):
                 if name in self.flow.functions:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from kernelopt_bot.contract import expressions, flow
 from kernelopt_bot.contract import source as source_contract
 from kernelopt_bot.contract.candidate import Launch, Parameter, Plan, Scalar, Scratch
-from kernelopt_bot.contract.violation import Violation
+from kernelopt_bot.contract.violation import Violation, shown
 
 SCRATCH_LIMIT = 2 * 1024**3
 """Bytes of all scratch buffers together."""
@@ -61,7 +61,7 @@ def _mistyped(plan: Plan) -> list[Violation]:
     texts += [v for s in plan.scratch for v in (s.name, s.dtype, s.elements)]
     for launch in plan.launches:
         texts += [launch.function, *launch.grid, *launch.arguments, *launch.constexprs]
-    return [Violation(0, "plan", f"{t!r} is not a text") for t in texts if not isinstance(t, str)]
+    return [Violation(0, "plan", f"{shown(t)} is not a text") for t in texts if not isinstance(t, str)]
 
 
 class _Checker:
@@ -173,9 +173,9 @@ class _Checker:
             ("num_ctas", launch.num_ctas, CTAS),
         ):
             if type(value) is not int or value not in allowed:
-                self.refuse("plan", f"{what}: {name} {value!r} is not one of {list(allowed)}")
+                self.refuse("plan", f"{what}: {name} {shown(value)} is not one of {list(allowed)}")
         if launch.maxnreg is not None and (type(launch.maxnreg) is not int or launch.maxnreg not in REGISTERS):
-            self.refuse("plan", f"{what}: maxnreg {launch.maxnreg!r} is not within 24 to 255")
+            self.refuse("plan", f"{what}: maxnreg {shown(launch.maxnreg)} is not within 24 to 255")
 
     def flow(self, launch: Launch, pointers: Mapping[str, str], what: str) -> None:
         effects = flow.analyse(self.functions, launch.function, frozenset(pointers))

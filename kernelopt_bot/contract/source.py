@@ -152,6 +152,8 @@ class _Module:
                 value = inner
         if not _literal(value):
             self.refuse(node, "constant", f"{name} is not a literal or tl.constexpr(literal)")
+        elif any(type(v := getattr(n, "value", None)) is int and v >= 2**64 for n in ast.walk(value)):
+            self.refuse(node, "constant", f"{name}: an integer of more than 64 bits is not allowed")
         self.bind(node, name)
         self.constants.add(name)
 

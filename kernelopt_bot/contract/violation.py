@@ -6,6 +6,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 
+def shown(value: object) -> str:
+    """A value of a plan for a message: short, whatever it is."""
+    if value is None or isinstance(value, str | bool | float):
+        return repr(value if not isinstance(value, str) else value[:80])
+    if isinstance(value, int) and value.bit_length() <= 256:
+        return repr(value)
+    return f"a value of type {type(value).__name__}"
+
+
 @dataclass(frozen=True)
 class Violation:
     line: int

@@ -27,12 +27,17 @@ def evaluate(expression: str | int, names: Mapping[str, int]) -> int:
 
     Raises PlanError on anything else, on an unknown name, division by zero, and on any value, intermediate ones
     included, that is negative or over 2**63 - 1."""
+    if not isinstance(expression, (str, int)) or isinstance(expression, bool):
+        raise PlanError(f"an expression is a text or an integer, not {type(expression).__name__}")
+    if isinstance(expression, int) and not 0 <= expression <= LARGEST_INTEGER:
+        raise PlanError("an integer is negative or over 2**63 - 1")
+    text = str(expression)
+    if len(text) > 1000:
+        raise PlanError("an expression is over 1000 characters long")
     try:
-        if len(str(expression)) > 1000:
-            raise PlanError("an expression is over 1000 characters long")
-        return _value(ast.parse(str(expression), mode="eval").body, names)
+        return _value(ast.parse(text, mode="eval").body, names)
     except (SyntaxError, RecursionError, MemoryError, ZeroDivisionError, ValueError, TypeError) as e:
-        raise PlanError(f"expression {str(expression)[:80]!r}: {e}") from None
+        raise PlanError(f"expression {text[:80]!r}: {e}") from None
 
 
 def _value(node: ast.expr, names: Mapping[str, int]) -> int:

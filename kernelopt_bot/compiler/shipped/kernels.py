@@ -68,7 +68,7 @@ class _Canonical(ast.NodeTransformer):
         """triton_meta decides what is computed, but for the device; of inductor_meta only grid and aliasing do."""
         if where == "triton_meta":
             return key != "device"
-        return "grid" in key or key in ("extra_launcher_args", "mutated_arg_names")
+        return isinstance(key, str) and ("grid" in key or key in ("extra_launcher_args", "mutated_arg_names"))
 
 
 def kernel_hash(source: str) -> str:
@@ -78,9 +78,9 @@ def kernel_hash(source: str) -> str:
     properties and cache settings. Of any other text (C++ kernels): its lines without includes."""
     try:
         text = ast.unparse(_Canonical().visit(ast.parse(source)))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         text = "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#include"))
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:24]
 
 
 @dataclass(frozen=True)

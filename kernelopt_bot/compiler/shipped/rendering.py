@@ -17,6 +17,8 @@ POINTER_TYPES = {
 """torch dtype of a scratch buffer -> Triton's signature spelling."""
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 """CUDA programming guide, technical specifications per compute capability: maximum grid dimensions."""
+UNFIT = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, SyntaxError, RecursionError, MemoryError)
+"""What reading a plan of a wrong shape, or a source that is no Python, may raise."""
 _PREAMBLE = """\
 import triton
 import triton.language as tl
@@ -54,6 +56,9 @@ def render_scratch(plan: Mapping[str, Any], names: Mapping[str, int]) -> tuple[S
     buffers = []
     for scratch in plan.get("scratch", ()):
         elements = evaluate(scratch["elements"], names)
+        # The name becomes part of a variable of the wrapper.
+        if not (scratch["name"].isascii() and scratch["name"].isidentifier()):
+            raise PlanError(f"scratch {scratch['name'][:80]!r}: not a name")
         if elements < 1 or scratch["dtype"] not in POINTER_TYPES:
             raise PlanError(f"scratch {scratch['name']!r}: {elements} elements of {scratch['dtype']!r}")
         buffers.append(ScratchBuffer(scratch["name"], elements, scratch["dtype"], bool(scratch.get("zeroed"))))
@@ -71,8 +76,12 @@ def render(source: str, plan: Mapping[str, Any], kernel: KernelSource, integers:
     try:
         module = ast.parse(source)
         pointers = {s.name: POINTER_TYPES[s.dtype] for s in render_scratch(plan, names)}
+        if not plan["launches"]:
+            raise PlanError("no launches")
         return tuple(_launch(module, source, launch, plan, kernel, names, pointers) for launch in plan["launches"])
-    except (KeyError, TypeError, SyntaxError, AttributeError) as e:
+    except PlanError:
+        raise
+    except UNFIT as e:
         raise PlanError(f"{type(e).__name__}: {e}") from None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelopt_bot.compiler.shipped.errors import PlanError
-from kernelopt_bot.compiler.shipped.rendering import render, render_scratch
+from kernelopt_bot.compiler.shipped.rendering import UNFIT, render, render_scratch
 from kernelopt_bot.compiler.shipped.runs import Slot, consecutive, run_hash, run_slots
 from kernelopt_bot.compiler.shipped.wrapper import Call, Wrapper, read_wrapper
 
@@ -44,7 +44,7 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
         return Substitution(wrapper, {}, ())
     try:
         parsed = read_wrapper(wrapper)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Substitution(wrapper, {}, ())
     # Definitions of kernels go before this line.
     wait = next((n.lineno for n in parsed.tree.body if ast.unparse(n).startswith("async_compile.wait(")), 0)
@@ -65,7 +65,7 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
                 continue
             try:
                 made, edit = _replace(run, calls, parsed, num_sms, capability, f"kernelopt_{len(edits)}")
-            except PlanError as e:
+            except UNFIT as e:
                 skipped.append(f"{run.name or run.hash}: {e}")
                 continue
             definitions.update(made)
