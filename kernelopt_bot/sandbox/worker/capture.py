@@ -156,11 +156,11 @@ def compiler_faults(what: str) -> Iterator[None]:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raises WorkerFault (bad_request) for an option that this torch does not have."""
+    """Raises WorkerFault (compile_failed) for an option that this torch does not have."""
     known = torch._inductor.config.get_config_copy()
     for name in options:
         if name.replace("-", "_") not in known:
-            raise WorkerFault("bad_request", f"torch {torch.__version__} has no Inductor option {name!r}")
+            raise WorkerFault("compile_failed", f"torch {torch.__version__} has no Inductor option {name!r}")
 
 
 class Capture:

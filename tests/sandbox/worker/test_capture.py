@@ -110,11 +110,16 @@ def test_zero_graphs_is_an_error(loaded: Loaded) -> None:
 
 
 @pytest.mark.parametrize("change", [
-    {"lane": "cuda"}, {"lane": "tpu"}, {"lane": "pretend", "architecture": "sm_1"},
-    {"options": {"no_such_option": True}}])
+    {"lane": "cuda"}, {"lane": "tpu"}, {"lane": "pretend", "architecture": "sm_1"}])
 def test_bad_requests(loaded: Loaded, change: dict[str, Any]) -> None:
     with pytest.raises(WorkerFault, match="bad_request"):
         taken(loaded("Chain", "narrow", "layers"), **change)
+
+
+def test_an_option_of_another_torch_does_not_compile(loaded: Loaded) -> None:
+    with pytest.raises(WorkerFault, match="no Inductor option 'no_such_option'") as caught:
+        taken(loaded("Chain", "narrow", "layers"), options={"no_such_option": True})
+    assert caught.value.kind == "compile_failed"
 
 
 def test_the_captured_graph_computes_what_eager_does(loaded: Loaded) -> None:

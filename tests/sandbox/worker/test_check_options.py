@@ -90,6 +90,6 @@ def test_the_rule_needs_its_factors() -> None:
         subject.rule({"m": 2})
 
 
-def test_an_unknown_option_is_a_bad_request(loaded: Loaded) -> None:
-    with pytest.raises(WorkerFault, match="bad_request"):
+def test_an_option_of_another_torch_is_the_candidates_failure(loaded: Loaded) -> None:
+    with pytest.raises(WorkerFault, match="compile_failed"):
         checked(loaded("Chain", "narrow", "layers"), {"no_such_option": 1})
