@@ -1,4 +1,4 @@
-"""`kernelopt verify`: the gates over a corpus of adversaries and honest candidates."""
+"""`kernelopt verify`: the gates over a committed artifact, or over a corpus of adversaries and honest candidates."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from pathlib import Path
 import click
 
 from kernelopt_bot import config
+from kernelopt_bot.cli.progress import shown
 from kernelopt_bot.config import Config
+from kernelopt_bot.errors import InputError
 from kernelopt_bot.gates import corpus
 from kernelopt_bot.process import redact
 from kernelopt_bot.sandbox import probe
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.search.run import device_of, interpreter_of
+from kernelopt_bot.search.verify import verify
+from kernelopt_bot.targets.discover import by_hand, by_name
 
 
 def show(outcome: corpus.Outcome) -> str:
@@ -64,12 +68,40 @@ def run_corpus(folder: Path, settings: Config, root: Path, *, as_json: bool) -> 
     return 0 if well else 1
 
 
+def run_artifact(path: Path, settings: Config, root: Path, target: str, *, as_json: bool) -> int:
+    """0 if the artifact is verified, else 1. Raises UserError."""
+    with shown() as progress:
+        outcome = verify(path, lambda name: by_hand(target, root=root)[1] if target else by_name(name, root),
+                         config=settings, root=root.resolve(), progress=progress)
+    if as_json:
+        click.echo(redact(json.dumps({"schema": 1, "path": str(path), **outcome.to_json()}, indent=2)))
+    else:
+        for what, verdict in outcome.verdicts:
+            reason = f": {' '.join(verdict.reason.split())}" if verdict.reason else ""
+            click.echo(redact(f"{what}: {verdict.gate} gate: {verdict.status}{reason}"))
+        click.echo(redact(f"{outcome.state}: {outcome.reason}" if outcome.reason else outcome.state))
+    return 0 if outcome.state == "verified" else 1
+
+
 @click.command("verify")
-@click.option("--corpus", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True), required=True,
+@click.argument("path", type=click.Path(path_type=Path, file_okay=False, exists=True), required=False)
+@click.option("--corpus", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=None,
               help="Folder of a corpus: candidates that must be refused, and honest ones that must pass.")
+@click.option("--target", default="", metavar="PATH[:CLASS]",
+              help="The model that the artifact is for, where its name does not say so.")
 @click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=Path("."),
               help="Folder with .kernelopt.yml. Default is the current one.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
-def command(folder: Path, root: Path, as_json: bool) -> int:
-    """Run the gates over a corpus. Exits with 0 if they hold, else with 1."""
-    return run_corpus(folder, config.load(root), root, as_json=as_json)
+def command(path: Path | None, folder: Path | None, target: str, root: Path, as_json: bool) -> int:
+    """Run the gates again over the committed artifact PATH, or over a corpus.
+
+    Nothing of an artifact is executed unless it is what this release would have written. Exits with 0 if it is
+    verified (or the gates hold), else with 1: modified, stale, regressed, failed or not measured.
+    """
+    if (path is None) == (folder is None):
+        raise InputError("give either the folder of an artifact or --corpus", fix="run `kernelopt verify --help`")
+    settings = config.load(root)
+    if folder is not None:
+        return run_corpus(folder, settings, root, as_json=as_json)
+    assert path is not None
+    return run_artifact(path, settings, root, target, as_json=as_json)

@@ -47,8 +47,8 @@ def run(session: Session, worker: Worker, target_name: str, versions: Mapping[st
                          timeout=TIMEOUT_S)
     with (session.kernel_worker("interpret", interpret=True) as interpreter,
           session.kernel_worker("compile") as compiler):
-        recorded = _recorded(answer, worker, interpreter)
-        captured = capturing.made(recorded, target_name, "pretend", DEVICE, versions, {})
+        graphs = recorded(answer, worker, interpreter)
+        captured = capturing.made(graphs, target_name, "pretend", DEVICE, versions, {})
         found = places(captured, None, roofs.pretended())
         if not found:
             return "the compiler generates no Triton kernel for this model"
@@ -61,7 +61,7 @@ def run(session: Session, worker: Worker, target_name: str, versions: Mapping[st
     return "no GPU: gates 1 to 3 were run, gate 4 was not measured"
 
 
-def _recorded(answer: Mapping[str, Any], worker: Worker, interpreter: Worker) -> dict[str, Any]:
+def recorded(answer: Mapping[str, Any], worker: Worker, interpreter: Worker) -> dict[str, Any]:
     """The captured graphs with the calls that the interpreter recorded."""
     graphs = []
     for graph in answer["graphs"]:

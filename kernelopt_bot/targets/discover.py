@@ -160,6 +160,26 @@ def by_hand(spec: str, *, root: Path | None = None) -> tuple[Path, Target]:
     return top, replace(found, origin="command")
 
 
+def by_name(name: str, root: Path) -> Target:
+    """The target of that name below `root`: a configured one, else the class and file that the name comes from.
+
+    Raises InputError: there is none, or its file does not do as a target."""
+    root = root.resolve()
+    configured = _by_name(name, root)
+    if configured:
+        return configured[1]
+    for file in sorted(root.rglob("*.py")):
+        path = file.relative_to(root).as_posix()
+        short = name_of(path, ENTRY)
+        if "/." in f"/{path}" or not f"{name}_".startswith(f"{short}_"):
+            continue
+        entries = [ENTRY] if name == short else Finder(FolderSource(root)).symbols.models(path)
+        for entry in entries:
+            if name_of(path, entry) == name:
+                return by_hand(f"{file}:{entry}", root=root)[1]
+    raise InputError(f"there is no target {name}", where=str(root), fix="name its file with --target PATH[:CLASS]")
+
+
 def place(traced: Traced, index: int) -> str:
     """Where a configured target stands: `.kernelopt.yml:12`."""
     return traced.origin(("targets", index))
