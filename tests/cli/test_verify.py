@@ -1,4 +1,4 @@
-"""`kernelopt verify PATH`: an artifact as it was written goes through the gates, anything else is refused unexecuted."""
+"""`kernelopt verify PATH`: an artifact as written goes through the gates, anything else is refused unexecuted."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from kernelopt_bot.sandbox.client import Worker
 from tests.compiler.candidates import LAYER_NORM, layer_norm_plan
 
 MODEL = """
+import contextlib
 import pathlib
 import torch
 
-
-pathlib.Path(__file__).with_name("imported").touch()
+# In a worker the checkout is read-only.
+with contextlib.suppress(OSError):
+    pathlib.Path(__file__).with_name("imported").touch()
 
 
 class Model(torch.nn.Module):
