@@ -115,3 +115,12 @@ def test_every_answer_has_a_verdict(
     verdict = replayed(candidate, answer(**changes))
     assert verdict.status is status
     assert words in verdict.reason
+
+
+def test_arguments_of_one_buffer_share_memory() -> None:
+    first, second, *rest = kernels.STEP.arguments
+    in_place = dataclasses.replace(kernels.STEP, arguments=(first, dataclasses.replace(second, buffer="arg0_1"), *rest))
+    alone, together = (correctness.step_arguments(s, kernels.CALL) for s in (kernels.STEP, in_place))
+    assert [a.get("storage") for a in alone[:2]] == [None, None]
+    assert [a.get("storage") for a in together[:2]] == ["arg0_1", "arg0_1"]
+    assert together[2:] == [kernels.ROWS, kernels.COLUMNS]

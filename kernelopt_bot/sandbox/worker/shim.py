@@ -6,9 +6,10 @@
 | bfloat16 arithmetic works on bit patterns, casts to it truncate | float32, rounded by torch; so are fp8 casts |
 | `tl.dot` ignores `input_precision` | operands rounded to TF32 where the GPU would |
 | custom reductions and scans loop over elements | halved as whole blocks: log2(n) calls of the combine function |
-| half-precision sums accumulate in float32 | combined pairwise in the element type, as the compiler does |
+| sums go one by one or in float32 | combined pairwise in the element type, as the compiler does |
 | `tl.device_assert` is ignored | raised |
 | accesses out of bounds read garbage or kill the process | raised where the memory is known (`memcheck.py`) |
+| `tl.maximum` and `tl.minimum` always keep nan | dropped, as on the GPU, unless `propagate_nan` says otherwise |
 | the language is patched anew at every function call | patched once: this process only interprets |
 
 `install()` is idempotent, and must run in a process started with TRITON_INTERPRET=1. What it cannot do raises.
@@ -145,6 +146,8 @@ class _Numbers:
             return numbers.interpreter.TensorHandle(data, numbers.tl.bfloat16)
 
         builder.get_bf16 = bfloat16
+        builder.create_maxnumf = lambda self, left, right: self.binary_op(left, right, np.fmax)
+        builder.create_minnumf = lambda self, left, right: self.binary_op(left, right, np.fmin)
         builder.cast_impl, builder.create_fp_to_fp = cast, between_floats
         builder.create_select, builder.create_dot = select, dot
 
@@ -167,7 +170,9 @@ class _Numbers:
             if "TF32x3" in precision:
                 x_high, y_high = tf32(x), tf32(y)
                 x_low, y_low = tf32(x - x_high), tf32(y - y_high)
-                return x_high @ y_high + (x_high @ y_low + x_low @ y_high)
+                small = x_high @ y_low + x_low @ y_high
+                # Triton drops nan here: an infinity's low part is one.
+                return x_high @ y_high + np.where(np.isnan(small), 0, small)
             if "TF32" in precision:
                 x, y = tf32(x), tf32(y)
         return np.matmul(x, y, dtype=accumulator)
@@ -225,7 +230,10 @@ def _patch_reductions(interpreter: Any, tl: Any) -> None:
         return any(t.dtype.scalar in narrow_types for t in tensors)
 
     def reduce(self: Any, tensors: Any) -> Any:
-        return tree_reduce(self, tensors) if in_element_type(tensors) else original_reduce(self, tensors)
+        # numpy adds one after the other along all axes but the last.
+        floats = self.combine_fn == tl.standard._sum_combine and tensors[0].dtype.scalar.is_floating()
+        pairwise = floats or in_element_type(tensors)
+        return tree_reduce(self, tensors) if pairwise else original_reduce(self, tensors)
 
     def scan(self: Any, tensors: Any) -> Any:
         if not in_element_type(tensors):

@@ -156,3 +156,23 @@ def test_what_goes_wrong_is_named(interpreter: KernelWorker, line: str, kind: st
     with pytest.raises(WorkerFailed, match=words) as caught:
         run(interpreter, LOAD + line + "\ntl.store(out_ptr0 + i * 64 + r, v)", [X], torch.float32, (N, N))
     assert caught.value.kind == kind
+
+
+def test_maximum_and_minimum_drop_nan_unless_told(interpreter: KernelWorker) -> None:
+    x = X.clone()
+    x[3, 5] = torch.nan
+    for call in ("tl.maximum(v, 0.5)", "tl.minimum(v, 0.5)"):
+        got = run(interpreter, LOAD + f"tl.store(out_ptr0 + i * 64 + r, {call})", [x], torch.float32, (N, N))
+        assert float(got[3, 5]) == 0.5
+    kept = run(interpreter, LOAD + "tl.store(out_ptr0 + i * 64 + r, tl.maximum(v, v, propagate_nan="
+               "tl.PropagateNan.ALL))", [x], torch.float32, (N, N))
+    assert torch.equal(kept.isnan(), x.isnan())
+
+
+def test_three_tf32_products_keep_infinity(interpreter: KernelWorker) -> None:
+    x = X.clone()
+    x[3, 5] = torch.inf
+    got = run(interpreter, LOAD + "tl.store(out_ptr0 + i * 64 + r, tl.dot(v, tl.zeros([64, 64], tl.float32) + 1.0, "
+              "input_precision='tf32x3'))", [x], torch.float32, (N, N))
+    assert bool((got[3] == torch.inf).all())
+    assert torch.allclose(got[4], x[4].sum().expand(N), rtol=1e-5, atol=1e-5)
