@@ -51,7 +51,8 @@ def run_corpus(folder: Path, settings: Config, root: Path, *, as_json: bool) -> 
                 compiler, checker, "cuda" if gpu else "interpret", secrets.token_hex(32),
                 {"m": gates.m, "k": gates.k, "m_half": gates.m_half},
                 arch=facts["capability"][0] * 10 + facts["capability"][1] if facts else 90,
-                multiprocessors=facts["multiprocessors"] if facts else corpus.MULTIPROCESSORS)
+                multiprocessors=facts["multiprocessors"] if facts else corpus.MULTIPROCESSORS,
+                budget_s=5.0 if gpu else 60.0)  # bounds an endless loop on a GPU to a minute and a half
             outcomes = []
             for outcome in map(runner.run, cases):
                 outcomes.append(outcome)

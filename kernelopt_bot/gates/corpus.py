@@ -14,7 +14,11 @@ from kernelopt_bot.gates.verdict import Status, Verdict
 
 __all__ = ["MULTIPROCESSORS", "Case", "Outcome", "Runner", "load", "summary"]
 
-NO_GPU = "only a GPU can decide it, and there is none"
+ONLY = {
+    "gpu": ("cuda", "only a GPU can decide it, and there is none"),
+    "interpreter": ("interpret", "a read outside of a buffer that changes no result: only the interpreter sees it"),
+}
+"""Expectation -> the one lane that can decide it, and the reason why another skips it."""
 MULTIPROCESSORS = 132
 """`num_sms` of plans without a GPU: an H200's."""
 
@@ -52,7 +56,7 @@ class Outcome:
         """What a reader should know of a case that is right in another way than was expected."""
         if self.skipped or not self.right or self.case.expect == "honest":
             return ""
-        if self.case.expect != "gpu" and self.got != self.case.expect:
+        if self.case.expect not in ONLY and self.got != self.case.expect:
             return f"refused by another gate than {self.case.expect}"
         return "" if self.case.because in self.reason else f"refused for another reason than {self.case.because!r}"
 
@@ -76,8 +80,8 @@ class Runner:
     budget_s: float = 60.0
 
     def run(self, case: Case) -> Outcome:
-        if case.expect == "gpu" and self.lane != "cuda":
-            return Outcome(case, "skipped", NO_GPU)
+        if case.expect in ONLY and ONLY[case.expect][0] != self.lane:
+            return Outcome(case, "skipped", ONLY[case.expect][1])
         try:
             plan = Plan.from_json(case.plan)
         except (TypeError, KeyError, ValueError) as e:
@@ -101,7 +105,8 @@ def summary(outcomes: Sequence[Outcome]) -> tuple[str, bool]:
     escapes, accepted = sum(not o.right for o in adversaries), sum(o.right for o in honest)
     last = f"ESCAPES {escapes} of {len(adversaries)} adversaries, {accepted} of {len(honest)} honest accepted"
     if skipped:
-        last = f"skipped {len(skipped)}, {NO_GPU}: {', '.join(skipped)}\n{last}"
+        why = "; ".join(dict.fromkeys(o.reason for o in outcomes if o.skipped))
+        last = f"skipped {len(skipped)} ({why}): {', '.join(skipped)}\n{last}"
     return last, not escapes and accepted == len(honest)
 
 

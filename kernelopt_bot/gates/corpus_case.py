@@ -23,8 +23,8 @@ from kernelopt_bot.contract.flow import analyse
 from kernelopt_bot.contract.plan import ITEM_BYTES
 from kernelopt_bot.errors import InputError
 
-Expectation = Literal["static", "correctness", "gpu", "honest"]
-EXPECTATIONS = ("static", "correctness", "gpu", "honest")
+Expectation = Literal["static", "correctness", "gpu", "interpreter", "honest"]
+EXPECTATIONS = ("static", "correctness", "gpu", "interpreter", "honest")
 TORCH = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32"}
 STATS = {"min": -4.0, "max": 4.0, "mean": 0.0, "std": 1.0, "finite": True}
 """Of a captured input, where the case names no others."""
