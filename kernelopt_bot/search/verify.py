@@ -206,7 +206,8 @@ class _Verification:
 
     def pretended(self) -> Outcome:
         """A kernel artifact without a GPU: gates 1 and 2 on the capture for a pretended one; never `verified`."""
-        options = dict(self.committed.options)
+        # CUDA graphs need a GPU; they change how kernels are launched, not which.
+        options = {n: v for n, v in self.committed.options.items() if n not in ("triton.cudagraphs", "graph_partition")}
         answer = self.worker.call("capture", {"lane": "pretend", "options": options,
                                               "save_limit_bytes": pretend_lever.SAVE_LIMIT_BYTES},
                                   timeout=pretend_lever.TIMEOUT_S)
