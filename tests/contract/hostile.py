@@ -106,6 +106,8 @@ def source(random: Random) -> tuple[str, Mapping[str, Any]]:
 
 def _tokens(random: Random, text: str) -> str:
     """Two tokens exchanged, or one doubled or taken out."""
+    if "\0" in text:
+        return _cut(random, text)
     try:
         tokens = [t for t in tokenize.generate_tokens(StringIO(text).readline) if t.string.strip()]
     except (SyntaxError, tokenize.TokenError, IndentationError, UnicodeError, MemoryError):
