@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import types
 from pathlib import Path
@@ -53,9 +54,9 @@ def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sand
     with shown() as progress:
         finished = run_all(targets, config=config, root=root, base=root, folder=folder, progress=progress)
     given = {"levers": levers, "device": device, "sandbox": sandbox, "budget": budget}
-    options = "".join(f" --{name} {value:g}" if isinstance(value, float) else f" --{name} {value}"
-                      for name, value in given.items() if value)
-    run = RunResult(finished.results, f"kernelopt optimize {' '.join(specs)}{options}", stopped=finished.stopped)
+    options = [part for name, value in given.items() if value
+               for part in (f"--{name}", f"{value:g}" if isinstance(value, float) else value)]
+    run = RunResult(finished.results, shlex.join(["kernelopt", "optimize", *specs, *options]), stopped=finished.stopped)
     report = build(run)
     outcome.write_files(report, output)
     outcome.show(report, output, as_json=as_json)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import click
 
@@ -12,6 +13,7 @@ from kernelopt_bot.cli import outcome
 from kernelopt_bot.cli.optimize import on_termination
 from kernelopt_bot.cli.progress import shown
 from kernelopt_bot.config import Config
+from kernelopt_bot.errors import InputError
 from kernelopt_bot.events.job import Ignored, Job
 from kernelopt_bot.events.payload import from_environment
 from kernelopt_bot.publish.content import publication
@@ -25,6 +27,7 @@ from kernelopt_bot.search.run import Finished, run_all
 from kernelopt_bot.targets.checkout import checkout
 from kernelopt_bot.targets.diff import affected, config_for
 from kernelopt_bot.targets.git import Repository, open_repository
+from kernelopt_bot.targets.git import shown as shown_path
 from kernelopt_bot.targets.target import Affected
 
 TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
@@ -52,7 +55,7 @@ def command(where: str, output: Path, as_json: bool) -> int:
     folder = outcome.run_folder(output)
     finished = _search(repository, found, config.config, folder)
     run = RunResult(
-        finished.results, "kernelopt optimize " + " ".join(f"{t.path}:{t.entry}" for t in found.targets),
+        finished.results, shlex.join(["kernelopt", "optimize", *(f"{t.path}:{t.entry}" for t in found.targets)]),
         skipped=found.skipped, base_sha=found.base, head_sha=found.head, repository=job.repository,
         pull_request=job.pull_request.number if job.pull_request else None, stopped=finished.stopped)
     report = build(run)
@@ -73,12 +76,34 @@ def _search(repository: Repository, found: Affected, config: Config, folder: Pat
     """Raises UserError where nothing can be run at all."""
     if not found.targets:
         return Finished((), "")
+    tracked = [e.path for e in repository.entries(found.head)]
+    refuse_committed_interpreter(config.environment.python, Path.cwd(), tracked)
     with shown() as progress:
-        progress.note(f"{len(found.targets)} targets are affected: {', '.join(t.name for t in found.targets)}")
+        progress.note(f"affected targets: {', '.join(t.name for t in found.targets)}")
         clean = checkout(repository, found.head, folder / "checkout")
         for path, reason in clean.skipped:
             progress.note(f"not in the checkout: {path}: {reason}")
         return run_all(found.targets, config=config, root=clean.root, base=Path.cwd(), folder=folder, progress=progress)
+
+
+def refuse_committed_interpreter(python: str, base: Path, tracked: list[str]) -> None:
+    """Raises InputError if the commit under test holds the interpreter's environment, or a part of the way to it.
+
+    What is readable in the jail follows from the environment's own files: a pull request must not write them.
+    """
+    if "/" not in python:
+        return
+    inside = os.path.relpath(os.path.normpath(base / python), base)
+    if inside.startswith(".."):
+        return
+    path = PurePosixPath(inside)
+    prefix = path.parent.parent
+    own = {str(path), *(str(p) for p in path.parents), str(prefix / "pyvenv.cfg")}
+    below = [str(prefix / part) + "/" for part in ("bin", "lib", "lib64")]
+    found = next((t for t in tracked if t in own or any(t.startswith(b) for b in below)), "")
+    if found:
+        raise InputError("the interpreter's environment is committed to the repository", where=shown_path(found),
+                         fix="create it in a step of the workflow, and keep it out of git")
 
 
 def _forge(where: str, job: Job, token: str, output: Path) -> Forge | None:

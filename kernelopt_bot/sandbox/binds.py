@@ -15,6 +15,9 @@ SYSFS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 SYSFS_GPU = ("/sys",)
 """libcuda looks for the device, its NUMA node and its modules there."""
 
+NEVER = ("/etc", "/run", "/var/run", "/proc", "/sys", "/dev", "/boot")
+"""No interpreter's prefix: what these hold is the machine's, its sockets and its secrets."""
+
 PREFIX_PARTS = ("bin", "lib", "lib64", "include", "libexec", "pyvenv.cfg")
 """What is taken of a prefix that is a home folder or a root, and holds much else."""
 
@@ -75,20 +78,45 @@ def python_prefixes(python: str) -> list[Path]:
         prefixes.append(prefix)
         # A folder on the way may itself be a link (`/opt/python` -> `/opt/python-3.11.7`).
         prefixes.append(Path(os.path.realpath(prefix)))
-        config = prefix / "pyvenv.cfg"
-        if config.is_file():
-            for line in config.read_text().splitlines():
-                name, _, value = line.partition("=")
-                if name.strip() == "home":
-                    waiting.extend(hops(Path(value.strip()) / binary.name))
+        if (base := _home(prefix / "pyvenv.cfg")) is not None:
+            waiting += [hop for name in _names(binary.name) if _is_program(base / name) for hop in hops(base / name)]
     return _narrow(prefixes)
 
 
+def _home(config: Path) -> Path | None:
+    """What a virtual environment was made from: the first `home` of its pyvenv.cfg, as Python reads it."""
+    try:
+        lines = config.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, value = line.partition("=")
+        if name.strip().lower() == "home" and os.path.isabs(value.strip()):
+            return Path(os.path.normpath("/" + value.strip().lstrip("/")))
+    return None
+
+
+def _names(name: str) -> list[str]:
+    """The interpreter's name in the environment it was made from may be the longer or the shorter one."""
+    return list(dict.fromkeys([name, "python3", "python"]))
+
+
+def _is_program(path: Path) -> bool:
+    """A compiled program: that a file says so of a folder does not make the folder readable."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"\x7fELF" and os.access(path, os.X_OK)
+    except OSError:
+        return False
+
+
 def _narrow(prefixes: list[Path]) -> list[Path]:
-    wide = {Path("/"), Path(os.path.expanduser("~")), Path("/root"), Path("/home"), Path("/opt"), Path("/tmp")}
+    wide = {Path(os.path.expanduser("~")), *map(Path, ("/", "/root", "/home", "/opt", "/tmp", "/var", "/srv", "/mnt"))}
+    covered = [Path(p) for p in (*SYSTEM, *NEVER)]
     result: list[Path] = []
-    for prefix in dict.fromkeys(prefixes):
-        if any(prefix == Path(p) or Path(p) in prefix.parents for p in SYSTEM):
+    # `//x` is `/x`, and must not look like another place.
+    for prefix in dict.fromkeys(Path(os.path.normpath("/" + str(p).lstrip("/"))) for p in prefixes):
+        if any(prefix.is_relative_to(p) for p in covered):
             continue
         parts = [prefix / part for part in PREFIX_PARTS] if prefix in wide else [prefix]
         result.extend(p for p in parts if p.exists() and p not in result)

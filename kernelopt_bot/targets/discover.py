@@ -40,6 +40,8 @@ class Finder:
 
     def by_convention(self, path: str, entry: str = ENTRY) -> Target | str:
         """The target in a file, or why there is none."""
+        if not path.isprintable():
+            return "its name has characters that a report or a log would not show as they are: rename it"
         if self.trees.get(path) is None:
             return f"does not parse: {self.trees.broken[path]}"
         if not self.symbols.binds(path, INPUTS):

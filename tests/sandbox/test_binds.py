@@ -96,3 +96,29 @@ def test_parents_come_first_and_credentials_are_named(tmp_path: Path) -> None:
     assert found.index(tmp_path / "repo") < found.index(tmp_path / "repo" / "sub")
     assert tmp_path / "gone" not in found
     assert set(binds.hidden(tmp_path / "repo")) == {tmp_path / "repo" / ".git", tmp_path / "repo" / ".env"}
+
+
+@pytest.mark.parametrize("home", ["secret/bin", "secret/../secret/bin"])
+def test_a_home_without_an_interpreter_gives_nothing(tmp_path: Path, home: str) -> None:
+    """A pyvenv.cfg must not make a folder readable by naming it."""
+    copy = make_python(tmp_path / "venv")
+    (tmp_path / "secret" / "bin").mkdir(parents=True)
+    (tmp_path / "secret" / "bin" / "python3").write_text("#!/bin/sh\n")
+    (tmp_path / "secret" / "bin" / "python3").chmod(0o755)
+    (tmp_path / "venv" / "pyvenv.cfg").write_text(f"home = {tmp_path}/{home}\n")
+    assert binds.python_prefixes(str(copy)) == [tmp_path / "venv"]
+
+
+def test_only_the_first_home_counts(tmp_path: Path) -> None:
+    base, other = make_python(tmp_path / "base"), make_python(tmp_path / "other")
+    copy = make_python(tmp_path / "venv")
+    (tmp_path / "venv" / "pyvenv.cfg").write_text(f"home = {base.parent}\nhome = {other.parent}\n")
+    assert set(binds.python_prefixes(str(copy))) == {tmp_path / "venv", tmp_path / "base"}
+
+
+@pytest.mark.parametrize("home", ["/etc/bin", "/run/bin", "//run/bin", "/proc/self/bin", "relative/bin"])
+def test_the_machine_s_own_folders_are_no_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    monkeypatch.setattr(binds, "_is_program", lambda path: True)
+    copy = make_python(tmp_path / "venv")
+    (tmp_path / "venv" / "pyvenv.cfg").write_bytes(b"\xff\xfe = x\n" + f"home = {home}\n".encode())
+    assert binds.python_prefixes(str(copy)) == [tmp_path / "venv"]
