@@ -2,7 +2,8 @@
 
 An option is here only if it cannot change the precision of an operation, freeze weights, relax a check or change
 what the caller sees; every other option is refused. All of them exist in `torch._inductor.config` of torch
-2.11 and 2.13 (checked against both; a test checks the installed one).
+2.11 and 2.13 (checked against both; a test checks the installed one). The values are those that an artifact accepts,
+`compiler/shipped/recipe.py`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kernelopt_bot.compiler.shipped.recipe import RECIPE_VALUES, recipe_permits
 from kernelopt_bot.contract.candidate import Lever, Scalar
 from kernelopt_bot.contract.violation import Violation
 
 GPU, CPU = "cuda", "cpu"
-SWITCH: tuple[Scalar, ...] = (False, True)
 
 
 @dataclass(frozen=True)
@@ -29,82 +30,85 @@ class Option:
     """Why it cannot change the precision of an operation."""
 
     def accepts(self, value: object) -> bool:
-        return any(type(value) is type(v) and value == v for v in self.values)
+        return recipe_permits(self.name, value)
 
 
-def _dispatch(devices: tuple[str, ...], name: str, values: tuple[Scalar, ...], why: str) -> Option:
-    return Option(name, "dispatch", devices, values, why)
+def _option(name: str, lever: Lever, devices: tuple[str, ...], why: str) -> Option:
+    return Option(name, lever, devices, RECIPE_VALUES[name], why)
+
+
+def _dispatch(devices: tuple[str, ...], name: str, why: str) -> Option:
+    return _option(name, "dispatch", devices, why)
 
 
 _BOTH = (GPU, CPU)
 
 _OPTIONS = (
-    Option("triton.cudagraphs", "launch", (GPU,), SWITCH, "records and replays the same kernels"),
-    Option("triton.cudagraph_support_input_mutation", "launch", (GPU,), SWITCH, "which graphs may be recorded"),
-    Option("graph_partition", "launch", (GPU,), SWITCH, "which parts of a graph are recorded; the kernels stay"),
-    Option("cpp_wrapper", "launch", (CPU,), SWITCH, "the same kernels called from C++ instead of Python"),
-    _dispatch(_BOTH, "layout_optimization", SWITCH, "memory order of convolutions, not their arithmetic type"),
-    _dispatch(_BOTH, "force_layout_optimization", SWITCH, "memory order of convolutions, not their arithmetic type"),
-    _dispatch(_BOTH, "comprehensive_padding", SWITCH, "strides of intermediates only"),
-    _dispatch(_BOTH, "shape_padding", SWITCH, "pads products with zeros, which add exactly"),
-    _dispatch(_BOTH, "conv_1x1_as_mm", SWITCH, "the same sum of products at the same input type"),
-    _dispatch(_BOTH, "decompose_mem_bound_mm", SWITCH, "the same products, summed in float32 by a kernel"),
-    _dispatch(_BOTH, "epilogue_fusion", SWITCH, "where a pointwise tail runs"),
-    _dispatch(_BOTH, "aggressive_fusion", SWITCH, "which kernels are merged"),
-    _dispatch(_BOTH, "max_fusion_size", (8, 16, 32, 64, 128, 256), "which kernels are merged"),
-    _dispatch(_BOTH, "loop_ordering_after_fusion", SWITCH, "order of loops over independent elements"),
-    _dispatch(_BOTH, "loop_index_inversion_in_fusion", SWITCH, "order of loops over independent elements"),
-    _dispatch(_BOTH, "pick_loop_orders", SWITCH, "order of loops over independent elements"),
-    _dispatch(_BOTH, "permute_fusion", SWITCH, "where a transposition runs"),
-    _dispatch(_BOTH, "expand_dimension_for_pointwise_nodes", SWITCH, "shape of a pointwise loop"),
-    _dispatch(_BOTH, "realize_reads_threshold", (1, 2, 4, 8, 16), "what is stored instead of computed twice"),
-    _dispatch(_BOTH, "realize_opcount_threshold", (10, 20, 30, 60, 100, 200),
-              "what is stored instead of computed twice"),
-    _dispatch(_BOTH, "realize_acc_reads_threshold", (2, 4, 8, 16, 32), "what is stored instead of computed twice"),
-    _dispatch(_BOTH, "unroll_reductions_threshold", (1, 2, 4, 8, 16, 32), "writes a short sum out as additions"),
-    _dispatch(_BOTH, "split_reductions", SWITCH, "order of a float32 sum"),
-    _dispatch(_BOTH, "min_num_split", (0, 2, 4, 8, 16, 32), "order of a float32 sum"),
-    _dispatch(_BOTH, "online_softmax", SWITCH, "one pass or two over the same float32 exponentials"),
-    _dispatch(_BOTH, "max_pointwise_cat_inputs", (0, 2, 4, 8, 16, 32), "how a concatenation is copied"),
-    _dispatch(_BOTH, "force_pointwise_cat", SWITCH, "how a concatenation is copied"),
-    _dispatch(_BOTH, "split_cat_fx_passes", SWITCH, "how splits and concatenations are copied"),
-    _dispatch(_BOTH, "reorder_for_locality", SWITCH, "order of independent operations"),
-    _dispatch(_BOTH, "inplace_buffers", SWITCH, "which memory an intermediate uses"),
-    _dispatch(_BOTH, "memory_planning", SWITCH, "which memory an intermediate uses"),
-    _dispatch((GPU,), "combo_kernels", SWITCH, "independent kernels in one launch"),
-    _dispatch((GPU,), "benchmark_fusion", SWITCH, "merges kernels only where that measured faster"),
-    _dispatch((GPU,), "coordinate_descent_tuning", SWITCH, "block sizes and warps"),
-    _dispatch((GPU,), "coordinate_descent_check_all_directions", SWITCH, "block sizes and warps"),
-    _dispatch((GPU,), "coordinate_descent_search_radius", (1, 2, 3), "block sizes and warps"),
-    _dispatch((GPU,), "dynamic_scale_rblock", SWITCH, "block sizes"),
-    _dispatch((GPU,), "max_autotune", SWITCH, "picks by time among kernels of one input precision"),
-    _dispatch((GPU,), "max_autotune_pointwise", SWITCH, "block sizes and warps"),
-    _dispatch((GPU,), "max_autotune_gemm", SWITCH, "picks by time among products of one input precision"),
-    _dispatch((GPU,), "max_autotune_gemm_backends", ("ATEN", "TRITON", "ATEN,TRITON"),
+    _option("triton.cudagraphs", "launch", (GPU,), "records and replays the same kernels"),
+    _option("triton.cudagraph_support_input_mutation", "launch", (GPU,), "which graphs may be recorded"),
+    _option("graph_partition", "launch", (GPU,), "which parts of a graph are recorded; the kernels stay"),
+    _option("cpp_wrapper", "launch", (CPU,), "the same kernels called from C++ instead of Python"),
+    _dispatch(_BOTH, "layout_optimization", "memory order of convolutions, not their arithmetic type"),
+    _dispatch(_BOTH, "force_layout_optimization", "memory order of convolutions, not their arithmetic type"),
+    _dispatch(_BOTH, "comprehensive_padding", "strides of intermediates only"),
+    _dispatch(_BOTH, "shape_padding", "pads products with zeros, which add exactly"),
+    _dispatch(_BOTH, "conv_1x1_as_mm", "the same sum of products at the same input type"),
+    _dispatch(_BOTH, "decompose_mem_bound_mm", "the same products, summed in float32 by a kernel"),
+    _dispatch(_BOTH, "epilogue_fusion", "where a pointwise tail runs"),
+    _dispatch(_BOTH, "aggressive_fusion", "which kernels are merged"),
+    _dispatch(_BOTH, "max_fusion_size", "which kernels are merged"),
+    _dispatch(_BOTH, "loop_ordering_after_fusion", "order of loops over independent elements"),
+    _dispatch(_BOTH, "loop_index_inversion_in_fusion", "order of loops over independent elements"),
+    _dispatch(_BOTH, "pick_loop_orders", "order of loops over independent elements"),
+    _dispatch(_BOTH, "permute_fusion", "where a transposition runs"),
+    _dispatch(_BOTH, "expand_dimension_for_pointwise_nodes", "shape of a pointwise loop"),
+    _dispatch(_BOTH, "realize_reads_threshold", "what is stored instead of computed twice"),
+    _dispatch(_BOTH, "realize_opcount_threshold", "what is stored instead of computed twice"),
+    _dispatch(_BOTH, "realize_acc_reads_threshold", "what is stored instead of computed twice"),
+    _dispatch(_BOTH, "unroll_reductions_threshold", "writes a short sum out as additions"),
+    _dispatch(_BOTH, "split_reductions", "order of a float32 sum"),
+    _dispatch(_BOTH, "min_num_split", "order of a float32 sum"),
+    _dispatch(_BOTH, "online_softmax", "one pass or two over the same float32 exponentials"),
+    _dispatch(_BOTH, "max_pointwise_cat_inputs", "how a concatenation is copied"),
+    _dispatch(_BOTH, "force_pointwise_cat", "how a concatenation is copied"),
+    _dispatch(_BOTH, "split_cat_fx_passes", "how splits and concatenations are copied"),
+    _dispatch(_BOTH, "reorder_for_locality", "order of independent operations"),
+    _dispatch(_BOTH, "inplace_buffers", "which memory an intermediate uses"),
+    _dispatch(_BOTH, "memory_planning", "which memory an intermediate uses"),
+    _dispatch((GPU,), "combo_kernels", "independent kernels in one launch"),
+    _dispatch((GPU,), "benchmark_fusion", "merges kernels only where that measured faster"),
+    _dispatch((GPU,), "coordinate_descent_tuning", "block sizes and warps"),
+    _dispatch((GPU,), "coordinate_descent_check_all_directions", "block sizes and warps"),
+    _dispatch((GPU,), "coordinate_descent_search_radius", "block sizes and warps"),
+    _dispatch((GPU,), "dynamic_scale_rblock", "block sizes"),
+    _dispatch((GPU,), "max_autotune", "picks by time among kernels of one input precision"),
+    _dispatch((GPU,), "max_autotune_pointwise", "block sizes and warps"),
+    _dispatch((GPU,), "max_autotune_gemm", "picks by time among products of one input precision"),
+    _dispatch((GPU,), "max_autotune_gemm_backends",
               "who computes a product; TF32 follows torch's own flag in each"),
-    _dispatch((GPU,), "max_autotune_conv_backends", ("ATEN", "TRITON", "ATEN,TRITON"),
+    _dispatch((GPU,), "max_autotune_conv_backends",
               "who computes a convolution; TF32 follows torch's own flag in each"),
-    _dispatch((GPU,), "triton.persistent_reductions", SWITCH, "whether a row stays in registers"),
-    _dispatch((GPU,), "triton.cooperative_reductions", SWITCH, "order of a float32 sum"),
-    _dispatch((GPU,), "triton.multi_kernel", (0, 1), "picks by time between looped and persistent reductions"),
-    _dispatch((GPU,), "triton.mix_order_reduction", SWITCH, "order of a float32 sum"),
-    _dispatch((GPU,), "triton.tile_reductions", SWITCH, "tiling of a reduction"),
-    _dispatch((GPU,), "triton.prefer_nd_tiling", SWITCH, "tiling of a loop over independent elements"),
-    _dispatch((GPU,), "triton.coalesce_tiling_analysis", SWITCH, "tiling of a loop over independent elements"),
-    _dispatch((GPU,), "triton.max_tiles", (1, 2, 3), "tiling of a loop over independent elements"),
-    _dispatch((GPU,), "triton.tiling_prevents_pointwise_fusion", SWITCH, "which kernels are merged"),
-    _dispatch((GPU,), "triton.tiling_prevents_reduction_fusion", SWITCH, "which kernels are merged"),
-    _dispatch((GPU,), "triton.use_block_ptr", SWITCH, "how addresses are computed"),
-    _dispatch((GPU,), "triton.min_split_scan_rblock", (64, 128, 256, 512, 1024), "order of a scan's partial sums"),
-    _dispatch((CPU,), "cpp.simdlen", (256, 512), "width of the vector registers"),
-    _dispatch((CPU,), "cpp.threads", (1, 2, 4, 8, 16, 32, 64), "threads of the generated loops"),
-    _dispatch((CPU,), "cpp.dynamic_threads", SWITCH, "threads of the generated loops"),
-    _dispatch((CPU,), "cpp.min_chunk_size", (64, 256, 512, 1024, 4096, 16384, 65536), "elements for each thread"),
-    _dispatch((CPU,), "cpp.max_horizontal_fusion_size", (0, 4, 8, 16, 32, 64), "which kernels are merged"),
-    _dispatch((CPU,), "cpp.no_redundant_loops", SWITCH, "loops that run once"),
-    _dispatch((CPU,), "cpp.enable_tiling_heuristics", SWITCH, "tiling of a loop over independent elements"),
-    _dispatch((CPU,), "cpp.enable_loop_tail_vec", SWITCH, "masked vectors for the last elements"),
-    _dispatch((CPU,), "cpp.force_inline_kernel", SWITCH, "inlining of the same code"),
+    _dispatch((GPU,), "triton.persistent_reductions", "whether a row stays in registers"),
+    _dispatch((GPU,), "triton.cooperative_reductions", "order of a float32 sum"),
+    _dispatch((GPU,), "triton.multi_kernel", "picks by time between looped and persistent reductions"),
+    _dispatch((GPU,), "triton.mix_order_reduction", "order of a float32 sum"),
+    _dispatch((GPU,), "triton.tile_reductions", "tiling of a reduction"),
+    _dispatch((GPU,), "triton.prefer_nd_tiling", "tiling of a loop over independent elements"),
+    _dispatch((GPU,), "triton.coalesce_tiling_analysis", "tiling of a loop over independent elements"),
+    _dispatch((GPU,), "triton.max_tiles", "tiling of a loop over independent elements"),
+    _dispatch((GPU,), "triton.tiling_prevents_pointwise_fusion", "which kernels are merged"),
+    _dispatch((GPU,), "triton.tiling_prevents_reduction_fusion", "which kernels are merged"),
+    _dispatch((GPU,), "triton.use_block_ptr", "how addresses are computed"),
+    _dispatch((GPU,), "triton.min_split_scan_rblock", "order of a scan's partial sums"),
+    _dispatch((CPU,), "cpp.simdlen", "width of the vector registers"),
+    _dispatch((CPU,), "cpp.threads", "threads of the generated loops"),
+    _dispatch((CPU,), "cpp.dynamic_threads", "threads of the generated loops"),
+    _dispatch((CPU,), "cpp.min_chunk_size", "elements for each thread"),
+    _dispatch((CPU,), "cpp.max_horizontal_fusion_size", "which kernels are merged"),
+    _dispatch((CPU,), "cpp.no_redundant_loops", "loops that run once"),
+    _dispatch((CPU,), "cpp.enable_tiling_heuristics", "tiling of a loop over independent elements"),
+    _dispatch((CPU,), "cpp.enable_loop_tail_vec", "masked vectors for the last elements"),
+    _dispatch((CPU,), "cpp.force_inline_kernel", "inlining of the same code"),
 )
 
 ALLOWED: Mapping[str, Option] = {option.name: option for option in _OPTIONS}

@@ -26,6 +26,7 @@ LIMIT_DEPTH = 100
 LIMIT_FUNCTIONS = 64
 
 _COOKIE = re.compile(r"coding[:=]")
+_JIT = re.compile(r"@ *triton\.jit *(#.*)?")
 
 
 def parse(source: str) -> ast.Module | Violation:
@@ -70,7 +71,7 @@ def check(source: str) -> list[Violation]:
     tree = parse(source)
     if isinstance(tree, Violation):
         return [tree]
-    module = _Module()
+    module = _Module(source.split("\n"))
     for statement in tree.body:
         module.statement(statement)
     if not module.functions and not module.found:
@@ -110,6 +111,7 @@ def _literal(node: ast.expr) -> bool:
 class _Module:
     """Names that the module binds, and what is wrong at its level."""
 
+    lines: list[str]
     found: list[Violation] = field(default_factory=list)
     roots: set[str] = field(default_factory=set)
     constants: set[str] = field(default_factory=set)
@@ -160,8 +162,15 @@ class _Module:
     def function(self, node: ast.FunctionDef) -> None:
         if [dotted(d) for d in node.decorator_list] != ["triton.jit"]:
             self.refuse(node, "decorator", f"{node.name} must have the one decorator @triton.jit")
+        elif not self.alone(node.decorator_list[0], node):
+            self.refuse(node, "decorator", f"{node.name}: @triton.jit must stand on one line, directly above def")
         self.bind(node, node.name)
         self.functions[node.name] = node
+
+    def alone(self, decorator: ast.expr, node: ast.FunctionDef) -> bool:
+        """Whether `@triton.jit` is a line of text as such: the compiler's decorator is written above that line."""
+        line = self.lines[decorator.lineno - 1]
+        return _JIT.fullmatch(line) is not None and node.lineno == decorator.lineno + 1
 
     def bind(self, node: ast.AST, name: str) -> None:
         if (reason := bad_name(name)) is not None:

@@ -166,13 +166,37 @@ def test_stitched_text_for_reading(inference: str) -> None:
     lambda d: d["runs"][0]["plan"]["launches"][0].update(constexprs={"a": []}),
     lambda d: d["runs"][0]["plan"]["launches"][0].update(num_warps=10**9),
     lambda d: d["runs"][0]["plan"].update(parameters=[{"name": 1}]),
-    lambda d: d["runs"][0]["plan"].update(parameters=[{"name": "a"}])])
+    lambda d: d["runs"][0]["plan"].update(parameters=[{"name": "a"}]),
+    lambda d: d["recipe"].update(options={"cpp.cxx": "/tmp/evil.sh"}),
+    lambda d: d["recipe"].update(options={"use_fast_math": True}),
+    lambda d: d["recipe"].update(options={"triton.cudagraphs": 1}),
+    lambda d: d["recipe"].update(options={"triton.multi_kernel": True}),
+    lambda d: d["recipe"].update(options={"max_fusion_size": 7}),
+    lambda d: d["recipe"].update(options={"max_fusion_size": 8.0}),
+    lambda d: d["recipe"].update(clone_outputs="no"), lambda d: d.update(target=[]), lambda d: d.update(evidence=3),
+    lambda d: d["runs"][0].update(kernel="kernels/a\u0000.py"),
+    lambda d: d["runs"][0].update(kernel="kernels/\ud800.py"),
+    lambda d: d["runs"][0].update(kernel="kernels/" + "a" * 5000 + ".py"),
+    lambda d: d["runs"][0].update(hash="x = __import__('os') # "[:24].ljust(24))])
 def test_a_hostile_manifest_is_refused(written: Path, change: Any) -> None:
     path = written / "manifest.json"
     data = json.loads(path.read_text())
     change(data)
     path.write_text(json.dumps(data))
     with pytest.raises(ArtifactError, match="write the artifact anew"):
+        load_manifest(written)
+
+
+@pytest.mark.parametrize("change", [
+    lambda d: d.update(target="\ud800"), lambda d: d["evidence"].update({"\udfff": 1}),
+    lambda d: d["recipe"].update(options={"max_fusion_size": float("nan")}),
+    lambda d: d["runs"][0]["plan"]["launches"][0].update(constexprs={"a": float("inf")})])
+def test_what_only_python_takes_for_json_is_refused(written: Path, change: Any) -> None:
+    path = written / "manifest.json"
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(ArtifactError, match="not JSON"):
         load_manifest(written)
 
 
@@ -191,6 +215,27 @@ def test_a_link_out_of_the_folder_is_refused(written: Path, tmp_path: Path) -> N
     path.unlink()
     path.symlink_to(outside)
     with pytest.raises(ArtifactError, match="not in kernels"):
+        load_manifest(written)
+
+
+def test_a_linked_kernels_folder_is_refused(written: Path, tmp_path: Path) -> None:
+    for goal in (tmp_path / "elsewhere", written / "moved"):
+        (written / "kernels").rename(goal)
+        (written / "kernels").symlink_to(goal)
+        with pytest.raises(ArtifactError, match="not in kernels"):
+            load_manifest(written)
+        (written / "kernels").unlink()
+        goal.rename(written / "kernels")
+    link = tmp_path / "link"
+    link.symlink_to(written)
+    assert len(load_manifest(link).runs) == 1
+
+
+def test_a_pipe_is_not_waited_for(written: Path) -> None:
+    path = written / "kernels" / "native_layer_norm_0.py"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ArtifactError, match="no regular file"):
         load_manifest(written)
 
 

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 import torch._inductor.config as inductor
 
+from kernelopt_bot.compiler.shipped.recipe import RECIPE_VALUES
 from kernelopt_bot.contract import options
 from kernelopt_bot.contract.candidate import Lever
 
@@ -14,6 +15,10 @@ def test_option_exists_with_a_value_of_that_type(name: str) -> None:
     assert default is None or any(type(default) is type(v) for v in values) or callable(default)
     with inductor.patch({name: values[-1]}):
         assert inductor.get_config_copy()[name] == values[-1]
+
+
+def test_artifacts_accept_what_the_contract_allows_and_no_more() -> None:
+    assert {n: o.values for n, o in options.ALLOWED.items()} == RECIPE_VALUES
 
 
 def test_nothing_is_allowed_and_denied() -> None:

@@ -107,3 +107,14 @@ def test_spliced_text_never_reaches_another_name(data: st.DataObject) -> None:
             root = chain.split(".")[0] if chain else ""
             if root in names.ROOTS and chain not in ("tl.math",):
                 assert chain in known
+
+
+@pytest.mark.parametrize("decorator", [
+    "@(\ntriton.jit)", "@(\ntriton.jit\n)", "@triton.\\\njit", "@(triton.jit)", "@(triton).jit", "@triton.jit\n",
+    "@triton.jit\n# why", "@triton.jit\n@triton.jit"])
+def test_the_decorator_is_one_line_directly_above_def(decorator: str) -> None:
+    assert rules(f"{HEADER}{decorator}\ndef k(x):\n    tl.store(x, 0)\n") & {"decorator", "text"}
+
+
+def test_a_comment_may_follow_the_decorator() -> None:
+    assert source.check(GOOD.replace("@triton.jit\n", "@triton.jit  # one pass\n")) == []

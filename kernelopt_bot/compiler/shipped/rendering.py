@@ -30,6 +30,8 @@ triton_helpers.set_driver_to_gpu()
 """
 _RESERVED = {"triton", "tl", "triton_helpers", "triton_heuristics", "AutotuneHint", "DeviceProperties",
              "ReductionHint", "TileHint", "libdevice", "tl_math"}
+_IMPORTED = {"triton", "tl", "triton_helpers", "libdevice", "tl_math"}
+"""Those that a candidate may import itself, under the contract's rules."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +87,37 @@ def render(source: str, plan: Mapping[str, Any], kernel: KernelSource, integers:
         raise PlanError(f"{type(e).__name__}: {e}") from None
 
 
+def _bound(module: ast.Module) -> set[str]:
+    """Names that the module binds, whatever by; of imports, those that do not come from Inductor as they are."""
+    names: set[str] = set()
+    stack: list[ast.AST] = [*module.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            own = (getattr(node, "module", None) or "").startswith("torch._inductor.runtime")
+            names |= {a.asname or a.name for a in node.names if a.asname or not own} - _IMPORTED
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        if isinstance(getattr(node, "name", None), str):
+            names.add(getattr(node, "name"))  # noqa: B009
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            stack += ast.iter_child_nodes(node)
+    return names
+
+
 def _launch(module: ast.Module, source: str, launch: Mapping[str, Any], plan: Mapping[str, Any],
             kernel: KernelSource, names: Mapping[str, int], scratch: Mapping[str, str]) -> RenderedLaunch:
     functions = {n.name: n for n in module.body if isinstance(n, ast.FunctionDef)}
-    bound = {t.id for n in module.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
-    if clash := (bound | set(functions)) & _RESERVED:
+    if clash := _bound(module) & _RESERVED:
         raise PlanError(f"the source binds {', '.join(sorted(clash))}")
     function = functions.get(launch["function"])
-    if function is None or "triton.jit" not in [dotted(d) for d in function.decorator_list]:
+    if function is None or [dotted(d) for d in function.decorator_list] != ["triton.jit"]:
         raise PlanError(f"no @triton.jit function {launch['function']!r}")
+    lines, jit = source.rstrip().split("\n"), function.decorator_list[0]
+    # Another decorator goes on a line of its own before this one's `@`.
+    if lines[jit.lineno - 1].encode()[:jit.col_offset].strip() != b"@":
+        raise PlanError(f"the decorator of {function.name} does not stand alone on the line of its @")
     # Inductor's launcher hands neither option to Triton, so a plan that needs one cannot run as verified.
     if launch.get("num_ctas", 1) != 1 or launch.get("maxnreg") is not None:
         raise PlanError("num_ctas and maxnreg do not pass through Inductor's launcher")
@@ -143,7 +167,6 @@ def _launch(module: ast.Module, source: str, launch: Mapping[str, Any], plan: Ma
                 "mutated_arg_names": written}
     decorator = (f"@triton_heuristics.fixed_config(\n    config={config!r},\n    filename=__file__,\n"
                  f"    triton_meta={{{meta}}},\n    inductor_meta={inductor!r},\n)")
-    lines = source.rstrip().split("\n")
-    lines.insert(function.decorator_list[0].lineno - 1, decorator)
+    lines.insert(jit.lineno - 1, decorator)
     text = _PREAMBLE + "\n".join(lines) + "\n"
     return RenderedLaunch(function.name, text, tuple(arguments), (grid[0], grid[1], grid[2]))

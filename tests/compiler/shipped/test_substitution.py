@@ -177,3 +177,25 @@ def substitute_hash(w: object, index: int) -> str:
 
     assert isinstance(w, Wrapper)
     return run_hash(w.calls[index:index + 1], w.kernels)
+
+
+@pytest.mark.parametrize("line", [
+    "DeviceProperties: tl.constexpr = 5", "DeviceProperties = 5", "(a, [DeviceProperties]) = 1, [2]",
+    "DeviceProperties += 1", "if (DeviceProperties := 1):\n    pass", "for DeviceProperties in (1,):\n    pass",
+    "import os as DeviceProperties", "from os import DeviceProperties", "class DeviceProperties:\n    pass",
+    "try:\n    pass\nexcept ValueError as DeviceProperties:\n    pass"])
+def test_no_binding_hides_a_name_that_the_decorator_needs(inference: str, line: str) -> None:
+    w = read_wrapper(inference)
+    kernel = w.kernels[w.calls[0].kernel]
+    source = candidates.LAYER_NORM.replace("@triton.jit", line + "\n\n\n@triton.jit")
+    with pytest.raises(PlanError, match="binds DeviceProperties"):
+        render(source, candidates.layer_norm_plan(), kernel, w.calls[0].integers)
+
+
+@pytest.mark.parametrize("decorator", ["@(\ntriton.jit)", "@(triton.jit)", "@triton.jit\n@triton.jit"])
+def test_a_decorator_that_is_not_one_line_is_not_rendered(inference: str, decorator: str) -> None:
+    w = read_wrapper(inference)
+    kernel = w.kernels[w.calls[0].kernel]
+    source = candidates.LAYER_NORM.replace("@triton.jit", decorator)
+    with pytest.raises(PlanError, match=r"jit function|stand alone"):
+        render(source, candidates.layer_norm_plan(), kernel, w.calls[0].integers)
