@@ -5,6 +5,7 @@ The target is captured for a pretended GPU. Nothing can be adopted; what comes o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,8 @@ DEVICE = "pretended sm_90"
 PLACES = 3
 """Steps tried: the interpreter takes seconds where a GPU takes microseconds."""
 FOR_EACH_PLACE = 3
+ENOUGH_S = 25.0
+"""No further step is begun after this time: nothing can be adopted here, so the levers that can must not wait for it."""
 INTERPRET_S = 20.0
 """Interpreter time for gate 2 of one candidate."""
 TIMEOUT_S = 300.0
@@ -52,7 +55,10 @@ def run(session: Session, worker: Worker, target_name: str, versions: Mapping[st
         found = places(captured, None, roofs.pretended())
         if not found:
             return "the compiler generates no Triton kernel for this model"
+        begin = time.monotonic()
         for n, place in enumerate(found[:PLACES]):
+            if time.monotonic() - begin > ENOUGH_S:
+                break
             if spent := session.budget.exhausted():
                 return spent
             session.progress.update(f"kernel, without a GPU: {place.site.kernel.name}", n, min(PLACES, len(found)))
