@@ -33,7 +33,7 @@ PLACES = 3
 """Steps tried: the interpreter takes seconds where a GPU takes microseconds."""
 FOR_EACH_PLACE = 3
 ENOUGH_S = 25.0
-"""No further step is begun after this time: nothing can be adopted here, so the levers that can must not wait for it."""
+"""No further step is begun after this time: nothing can be adopted here, so the run must not wait for it."""
 INTERPRET_S = 20.0
 """Interpreter time for gate 2 of one candidate."""
 TIMEOUT_S = 300.0
