@@ -49,8 +49,10 @@ ARCHITECTURES = {
 technical specifications; counts and L2 sizes from NVIDIA's architecture whitepapers (the H200's as torch reports
 them)."""
 
-CONFIG: dict[str, Any] = {"compile_threads": 1, "shape_padding": False, "joint_graph_constant_folding": False}
-"""Inductor options without which it would run something on the device that is not there."""
+CONFIG: dict[str, Any] = {"compile_threads": 1, "shape_padding": False, "joint_graph_constant_folding": False,
+                          "layout_optimization": False}
+"""Inductor options without which it would run something on the device that is not there, or (layouts) expect strides
+of a convolution that only the device's library gives."""
 
 
 class _Driver:
