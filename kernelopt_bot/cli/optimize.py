@@ -20,9 +20,17 @@ from kernelopt_bot.targets.discover import by_hand
 from kernelopt_bot.targets.target import Target
 
 
-def on_termination(signum: int, frame: types.FrameType | None) -> None:
-    """A cancelled job sends SIGTERM: end as after Ctrl-C, with what was verified."""
-    raise KeyboardInterrupt
+def end_with_what_was_verified() -> None:
+    """Ctrl-C, and what a cancelled job is sent (SIGINT, then SIGTERM), end the search with its results so far.
+
+    SIGINT is set too: a process that a script starts in the background inherits it ignored.
+    """
+
+    def interrupt(signum: int, frame: types.FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
 
 
 @click.command("optimize")
@@ -42,7 +50,7 @@ def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sand
     A model is a class in a file with example inputs beside it (get_inputs, and get_init_inputs for its
     constructor), or one from .kernelopt.yml. Nothing is published: the artifact is in OUTPUT, ready to be copied.
     """
-    signal.signal(signal.SIGTERM, on_termination)
+    end_with_what_was_verified()
     found = [by_hand(spec) for spec in specs]
     root = found[0][0]
     if any(other != root for other, _ in found):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 from pathlib import Path, PurePosixPath
 
 import click
 
 from kernelopt_bot.cli import outcome
-from kernelopt_bot.cli.optimize import on_termination
+from kernelopt_bot.cli.optimize import end_with_what_was_verified
 from kernelopt_bot.cli.progress import shown
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import InputError
@@ -41,7 +40,7 @@ TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 @click.option("--json", "as_json", is_flag=True, help="Print report.json instead of the report.")
 def command(where: str, output: Path, as_json: bool) -> int:
     """Handle the event of this workflow run (GITHUB_EVENT_NAME, GITHUB_EVENT_PATH) in the current repository."""
-    signal.signal(signal.SIGTERM, on_termination)
+    end_with_what_was_verified()
     # The token is this process's business only: nothing that it starts may find it.
     token = next((t for t in [os.environ.pop(name, "") for name in TOKENS] if t), "")
     repository = open_repository(Path.cwd())

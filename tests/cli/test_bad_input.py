@@ -203,20 +203,28 @@ def test_a_full_disk_under_the_report(tmp_path: Path, small_disk: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
-    """What was finished before is in the report, the worker is gone, and nothing is adopted."""
+    """What was finished before is in the report, the worker is gone, and nothing is adopted.
+
+    The signal starts out ignored, as in what a script puts into the background.
+    """
     slow = GOOD.replace("        return torch", "        import time; time.sleep(300)\n        return torch")
     project(tmp_path, broken=MODELS["forward"], slow=slow)
     process = subprocess.Popen(
         [sys.executable, "-m", "kernelopt_bot", "optimize", "broken.py", "slow.py", *QUICK], cwd=tmp_path,
-        env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "slow: loading" in line:
-            break
-    time.sleep(1.0)
-    process.send_signal(number)
-    begin = time.monotonic()
-    rest = process.communicate(timeout=60)[1]
+        env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_IGN) and None)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "slow: loading" in line:
+                break
+        time.sleep(1.0)
+        process.send_signal(number)
+        begin = time.monotonic()
+        rest = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == 130, rest
     assert time.monotonic() - begin < 30
     found = report(tmp_path)
