@@ -16,7 +16,7 @@ from kernelopt_bot.gates.verdict import Verdict
 from kernelopt_bot.sandbox.client import Worker, WorkerError
 from kernelopt_bot.search.loading import load
 from kernelopt_bot.search.result import Comparison, FirstCall, LeverGain, Noise
-from kernelopt_bot.search.session import Session
+from kernelopt_bot.search.session import Session, bootstrap_seed
 from kernelopt_bot.search.stack import DEFAULT, Stack
 from kernelopt_bot.targets.target import Target
 
@@ -68,7 +68,7 @@ def confirm(session: Session, target: Target, stages: Sequence[Stage], settings:
     stack = stages[-1].stack
     secret = secrets.token_hex(32)
     gates = session.config.gates
-    seed = int(secret[:14], 16)
+    seed = bootstrap_seed(secret)
     arms, not_applicable = baselines(session.has_gpu)
     lever: Lever = "kernel" if stack.kernels else "launch"
     with session.model_worker("model") as worker:
@@ -116,7 +116,7 @@ def lever_gains(session: Session, worker: Worker, stages: Sequence[Stage], again
             measured = performance.measure(
                 worker, candidate=stage.stack.arm("candidate"), baselines=[before.arm("default")],
                 settings=replace(settings, budget_s=settings.budget_s / 2), lever=stage.lever, has_gpu=session.has_gpu,
-                secret=secret, seed=int(secret[:14], 16), others=False)
+                secret=secret, seed=bootstrap_seed(secret), others=False)
             comparison = next(iter(decisive(measured, session, settings)), None)
         gains.append(LeverGain(stage.lever, stage.adopted, comparison))
         before = stage.stack
@@ -152,7 +152,7 @@ def control(session: Session, worker: Worker, settings: Settings) -> Noise | Non
             "cache": settings.cache if session.has_gpu else "warm", "budget_s": settings.budget_s / 2,
             "secret": session.secret, "check": False}, timeout=FIRST_CALL_TIMEOUT_S)
         sample = answer["samples"][0]
-        found = statistics.estimate(sample["a_s"], sample["b_s"], np.random.default_rng(int(session.secret[:14], 16)),
+        found = statistics.estimate(sample["a_s"], sample["b_s"], np.random.default_rng(bootstrap_seed(session.secret)),
                                     confidence=settings.confidence)
     except (WorkerError, ValueError, IndexError) as e:
         session.progress.note(f"A/A control: not measured: {e}")

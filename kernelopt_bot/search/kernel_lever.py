@@ -21,7 +21,7 @@ from kernelopt_bot.sandbox.client import Worker, WorkerError
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.result import Trial
-from kernelopt_bot.search.session import Session
+from kernelopt_bot.search.session import Session, bootstrap_seed
 from kernelopt_bot.search.sites import Place, configured
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
@@ -191,7 +191,7 @@ def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, ke
             measured = performance.measure(
                 worker, candidate=extended.arm("candidate"), baselines=[stack.arm("default")], settings=settings,
                 lever="kernel", has_gpu=session.has_gpu, secret=session.secret,
-                seed=int(session.secret[:14], 16), floor_s=floor_s, others=False)
+                seed=bootstrap_seed(session.secret), floor_s=floor_s, others=False)
             verdicts.append(measured.verdict)
         passed = all(v.lets_on for v in verdicts)
         # Fewer kernels can help a wrong answer, or one that makes the model slower; not one that gains too little.

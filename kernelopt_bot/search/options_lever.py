@@ -15,7 +15,7 @@ from kernelopt_bot.gates.verdict import Verdict
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.search import levers, screening
 from kernelopt_bot.search.result import Trial
-from kernelopt_bot.search.session import Session
+from kernelopt_bot.search.session import Session, bootstrap_seed
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
@@ -28,8 +28,6 @@ ATTEMPTS: Mapping[Lever, int] = {"dispatch": 2, "launch": 1}
 @dataclass(frozen=True)
 class Outcome:
     stack: Stack
-    program: Program
-    """Captured under the stack's options."""
     measured: Measured | None
     """Gate 4 of the last adoption."""
     reason: str
@@ -51,10 +49,11 @@ def run(session: Session, worker: Worker, stack: Stack, program: Program, profil
             trials.judged(candidate, verdict)
     allowed = allowed[:SCREENED[session.lane]]
     if not allowed:
-        return Outcome(stack, program, None, "no option of this lever applies to the program")
+        return Outcome(stack, None, "no option of this lever applies to the program")
     session.progress.update(f"{lever}: screening {len(allowed)} candidates")
     verdicts = {c.id: v for c, v in allowed}
-    found = screening.screen(worker, stack, [c for c, _ in allowed], settings, session.secret, _seed(session))
+    found = screening.screen(worker, stack, [c for c, _ in allowed], settings, session.secret,
+                             bootstrap_seed(session.secret))
     promising = [s for s in found if s.promising]
     for s in found:
         trials.judged(s.candidate, verdicts[s.candidate.id],
@@ -76,7 +75,7 @@ def run(session: Session, worker: Worker, stack: Stack, program: Program, profil
         session.progress.note(f"{lever}: adopted {s.candidate.technique}")
         if lever == "launch":
             break
-    return best or Outcome(stack, program, None, reason)
+    return best or Outcome(stack, None, reason)
 
 
 def _gates(session: Session, worker: Worker, stack: Stack, program: Program, candidate: OptionsCandidate,
@@ -100,13 +99,9 @@ def _gates(session: Session, worker: Worker, stack: Stack, program: Program, can
     session.progress.update(f"{lever}: {candidate.technique}: performance")
     measured = performance.measure(
         worker, candidate=extended.arm("candidate"), baselines=[stack.arm("default")], settings=settings, lever=lever,
-        has_gpu=session.has_gpu, secret=session.secret, seed=_seed(session), others=False)
+        has_gpu=session.has_gpu, secret=session.secret, seed=bootstrap_seed(session.secret), others=False)
     trial = trials.update(trial, measured.verdict)
     if trial.stopped_by:
         return trial, None
     trial = trials.record(replace(trial, adopted=True))
-    return trial, Outcome(extended, program, measured, "")
-
-
-def _seed(session: Session) -> int:
-    return int.from_bytes(bytes.fromhex(session.secret[:14]))
+    return trial, Outcome(extended, measured, "")

@@ -14,6 +14,11 @@ from kernelopt_bot.search.budget import Budget
 from kernelopt_bot.search.progress import Progress
 
 
+def bootstrap_seed(secret: str) -> int:
+    """56 bits of a secret (hexadecimal) for the draws of the paired bootstrap."""
+    return int(secret[:14], 16)
+
+
 @dataclass(frozen=True)
 class Session:
     """One target's search on one device."""

@@ -36,7 +36,7 @@ from kernelopt_bot.search.explain import explain
 from kernelopt_bot.search.loading import load
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.run import device_of, exclusive, interpreter_of
-from kernelopt_bot.search.session import Session
+from kernelopt_bot.search.session import Session, bootstrap_seed
 from kernelopt_bot.search.sites import places
 from kernelopt_bot.search.stack import DEFAULT, Stack
 from kernelopt_bot.targets.target import Target
@@ -236,7 +236,7 @@ class _Verification:
         measured = performance.measure(
             self.worker, candidate=stack.arm("candidate"), baselines=[dict(DEFAULT)], settings=settings,
             lever="kernel" if stack.kernels else "launch", has_gpu=session.has_gpu, secret=session.secret,
-            seed=int(session.secret[:14], 16), others=False)
+            seed=bootstrap_seed(session.secret), others=False)
         self.verdicts.append(("whole", measured.verdict))
 
     def outcome(self) -> Outcome:
