@@ -93,13 +93,15 @@ class Worker:
         readable: Sequence[Path] = (),
         environment: Mapping[str, str] = {},
         memory_bytes: int | None = None,
+        trace: Callable[[str, float, str], None] | None = None,
     ) -> None:
         """Starts it.
 
         `python`: the interpreter, absolute. `scratch`: its folder, made if missing. `device`: `cpu`, `cuda`, `cuda:N`
         or a GPU's UUID; inside, the assigned GPU is always `cuda:0`. `interpret`: kernels run on the CPU by Triton's
         interpreter. `readable`: folders it may read. `environment`: additions. `memory_bytes`: host memory of the
-        process and its children; no limit if None.
+        process and its children; no limit if None. `trace` is told of every call: method, seconds, and the name of the
+        error that it raised, '' if none.
 
         Raises Unavailable if there is no such GPU or no folder can be made, ProcessMissing if the jail cannot start.
         """
@@ -117,7 +119,7 @@ class Worker:
                 f"a worker's folders cannot be made: {e.strerror}", where=str(e.filename or scratch),
                 fix="free disk space, or make the output folder and TMPDIR writable",
             ) from e
-        self.role, self.scratch, self._jail = role, scratch, jail
+        self.role, self.scratch, self._jail, self._trace = role, scratch, jail, trace
         self._box = Box(
             python=python,
             arguments=("-I", "-B", "-c", _START.format(package=str(package), role=role, scratch=str(scratch))),
@@ -170,9 +172,20 @@ class Worker:
         """
         if self._process is None:
             raise WorkerCrashed("the worker is not running", "")
+        begin, outcome = time.monotonic(), ""
+        try:
+            return self._call(method, params, begin + timeout, timeout, progress)
+        except BaseException as e:
+            outcome = type(e).__name__
+            raise
+        finally:
+            if self._trace is not None:
+                self._trace(method, time.monotonic() - begin, outcome)
+
+    def _call(self, method: str, params: Mapping[str, Any], deadline: float, timeout: float,
+              progress: Callable[[dict[str, Any]], None] | None) -> dict[str, Any]:
         # An unpredictable number: an answer made before the question cannot carry it.
         number = secrets.randbelow(1 << 53)
-        deadline = time.monotonic() + timeout
         try:
             if self._channel.pending():
                 raise self._lie("it sent something before it was asked")

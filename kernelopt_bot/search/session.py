@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,13 +58,26 @@ class Session:
     def model_worker(self, name: str) -> Worker:
         """A worker that may import the user's code. Raises Unavailable."""
         return Worker("model", python=self.python, jail=self.jail, scratch=self.scratch / name,
-                      device=self.device, readable=(self.root, self.artifacts))
+                      device=self.device, readable=(self.root, self.artifacts), trace=self._trace(name))
 
     def kernel_worker(self, name: str, *, interpret: bool = False) -> Worker:
         """A worker that never imports the user's code. Raises Unavailable."""
         return Worker("kernel", python=self.python, jail=self.jail, scratch=self.scratch / name,
                       device="cpu" if interpret else self.device, interpret=interpret,
-                      readable=(self.artifacts,))
+                      readable=(self.artifacts,), trace=self._trace(name))
+
+    def _trace(self, worker: str) -> Callable[[str, float, str], None]:
+        """Writes where a search's time goes: a line a call into `calls.jsonl` of the run's folder."""
+        path = self.folder / "calls.jsonl"
+
+        def write(method: str, seconds: float, error: str) -> None:
+            line = {"worker": worker, "method": method, "ended": round(time.time(), 3),
+                    "seconds": round(seconds, 3)} | ({"error": error} if error else {})
+            # A record for people; a full disk is the archive's to notice.
+            with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+        return write
 
     @property
     def artifacts(self) -> Path:

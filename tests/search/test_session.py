@@ -88,6 +88,14 @@ def test_a_kernel_worker_reads_artifacts_alone(session: Session, interpret: bool
     assert listed & (REPOSITORY | REST) == set()
 
 
+def test_every_call_leaves_a_line_of_where_the_time_went(session: Session) -> None:
+    with session.kernel_worker("kernel") as worker, pytest.raises(WorkerCrashed):
+        worker.call("hello", {}, timeout=30)
+    (line,) = map(json.loads, (session.folder / "calls.jsonl").read_text().splitlines())
+    assert (line["worker"], line["method"], line["error"]) == ("kernel", "hello", "WorkerCrashed")
+    assert 0 < line["seconds"] < 30
+
+
 def test_a_model_worker_reads_the_checkout_too(session: Session, tmp_path: Path) -> None:
     read, listed = seen(session.model_worker("model"), tmp_path)
     assert read == OWN | REPOSITORY | {"run/scratch/model/tensors/input.pt"}
