@@ -48,6 +48,10 @@ def worker_environment(
     values |= {variable: str(scratch / "cache" / folder) for variable, folder in CACHES.items()}
     if found := driver_folders():
         values["LD_LIBRARY_PATH"] = ":".join(found)
+    if visible_gpu:
+        # Inductor's compile processes ask only whether there is a GPU. By NVML, since CUDA does not start in the
+        # children of a process under Landlock: it writes below /proc/self, which is open for the first process alone.
+        values["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     if interpret:
         values["TRITON_INTERPRET"] = "1"
     return values | dict(extra)

@@ -127,11 +127,13 @@ def fresh_compiler(context: Context) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """The compiler's own words, without the advice that follows them."""
+    """The compiler's own words, without the advice that follows them; of a compile process's traceback, its end."""
     inner: BaseException = error
     while (deeper := getattr(inner, "inner_exception", None) or inner.__cause__) is not None and deeper is not inner:
         inner = deeper
     lines = [line for line in f"{type(inner).__name__}: {inner}".splitlines() if line.strip()]
+    if any(line.startswith("Traceback (most recent") for line in lines):
+        return "\n".join([lines[-1], *lines[-REASON_LINES:-1]])
     return "\n".join(lines[:REASON_LINES])
 
 

@@ -50,15 +50,23 @@ def _channel() -> tuple[BinaryIO, BinaryIO]:
     return requests, answers
 
 
+def _methods(role: str) -> tuple[dict[str, Method], Exception | None]:
+    try:
+        return importlib.import_module(ROLES[role]).METHODS, None
+    except Exception as e:
+        return {}, e
+
+
 def main(role: str, scratch: str) -> int:
     requests, answers = _channel()
     context = Context(scratch, answers)
-    methods: dict[str, Method] | None = None
+    # Before the first question, which then waits for as little of torch's import as is left.
+    methods, failure = _methods(role)
     while (request := read_frame(requests)) is not None:
         context._id = request.get("id")
         try:
-            if methods is None:
-                methods = importlib.import_module(ROLES[role]).METHODS
+            if failure is not None:
+                raise failure
             method = methods.get(request["method"])
             if method is None:
                 raise WorkerFault("bad_request", f"no method {request['method']!r} in role {role!r}")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kernelopt_bot.sandbox.worker import tensors
-from kernelopt_bot.sandbox.worker.capture import capture, captured
+from kernelopt_bot.sandbox.worker.capture import capture, captured, reason_of
 from kernelopt_bot.sandbox.worker.load import current, run_eager
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from tests.sandbox.worker.sessions import Session
@@ -157,3 +157,11 @@ print(json.dumps([len(found["graphs"][0]["calls"]), len(again["graphs"][0]["call
     counts = [json.loads(subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=200,
                                         capture_output=True, text=True).stdout) for _ in range(2)]
     assert counts[0] == counts[1] and counts[0][0] == counts[0][1] > 0
+
+
+def test_of_a_compile_process_s_traceback_the_end_is_told() -> None:
+    inner = RuntimeError("An exception occurred in a subprocess:\n\nTraceback (most recent call last):\n" + "".join(
+        f'  File "f{n}.py", line {n}\n' for n in range(40)) + "RuntimeError: Could not find an active GPU backend\n")
+    lines = reason_of(inner).splitlines()
+    assert lines[0] == "RuntimeError: Could not find an active GPU backend" and 'f39.py' in lines[-1]
+    assert reason_of(ValueError("one\nadvice")).splitlines()[0] == "ValueError: one"

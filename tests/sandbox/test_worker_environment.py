@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelopt_bot.sandbox.worker_environment import CACHES, worker_environment
+
+
+def made(folder: Path, gpu: str = "", interpret: bool = False) -> dict[str, str]:
+    return worker_environment(python=sys.executable, scratch=folder, visible_gpu=gpu, interpret=interpret,
+                              extra={"X": "1"})
+
+
+def test_nothing_of_the_host_s_gets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    values = made(tmp_path)
+    assert "secret" not in values.values() and values["X"] == "1" and values["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_every_cache_lies_in_scratch(tmp_path: Path) -> None:
+    values = made(tmp_path)
+    for name in CACHES:
+        assert Path(values[name]).is_relative_to(tmp_path) and os.path.isdir(values[name])
+
+
+def test_a_gpu_is_found_by_nvml(tmp_path: Path) -> None:
+    assert made(tmp_path, gpu="GPU-0")["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+    assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in made(tmp_path)
+
+
+def test_an_interpreting_worker_says_so(tmp_path: Path) -> None:
+    assert made(tmp_path, interpret=True)["TRITON_INTERPRET"] == "1" and "TRITON_INTERPRET" not in made(tmp_path)
