@@ -131,6 +131,8 @@ class Budget(_Model):
     """When the search stops. What was verified until then is kept."""
 
     wall_s: float = Field(default=600.0, ge=1.0, le=86_400.0, description="Wall time for a target, in seconds.")
+    search_s: float = Field(default=86_400.0, ge=1.0, le=86_400.0, description=(
+        "Wall time for a target's levers alone, after it was loaded, captured and profiled, in seconds."))
     gpu_minutes: float = Field(default=20.0, gt=0.0, le=1440.0, description="GPU time for a run, in minutes.")
     candidates: int = Field(default=200, ge=1, le=100_000, description="Candidates for a target.")
 
@@ -179,6 +181,9 @@ class Config(_Model):
         "auto: the GPU if there is one, else cpu; cuda or cuda:N; cpu; pretend: compile for a GPU that is not here."))
     gates: Gates = Field(default=Gates(), description="What a candidate must hold.")
     budget: Budget = Field(default=Budget(), description="When the search stops.")
+    benchmark: bool = Field(default=False, description=(
+        "Also time the baselines where nothing was adopted, and the result without its `launch` and `region` levers; "
+        "first calls are not timed."))
     publish: Publish = Field(default=Publish(), description="How the result is offered.")
 
     @field_validator("levers")

@@ -51,6 +51,11 @@ def machine_data(run: RunResult) -> dict[str, Any]:
             for r in results
             for g in r.levers
         ],
+        "sets": [
+            {"target": r.target.name, "levers": name.split("+"), "gain": _comparison(c)}
+            for r in results
+            for name, c in r.sets.items()
+        ],
         "rejected": [
             {
                 "target": r.target.name,
@@ -91,6 +96,7 @@ def _target(r: TargetResult) -> dict[str, Any]:
         "closure": list(r.target.closure),
         "faster": is_faster(r),
         "error": r.error,
+        "error_kind": r.error_kind,
         "headline": _comparison(r.headline),
         "stitched": [v.to_json() for v in r.stitched],
         "covered": list(r.covered),

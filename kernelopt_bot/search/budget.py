@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,10 +36,11 @@ class Budget:
         self._limits = Left(float(wall_s), float(device_s), int(candidates))
         self._clock, self._start = clock, clock() - spent_wall_s
         self._device_s, self._candidates = float(spent_device_s), int(spent_candidates)
+        self._search_s, self._search_limit, self._search_start = 0.0, math.inf, math.nan
 
     def left(self) -> Left:
         return Left(
-            max(0.0, self._limits.wall_s - self._wall()),
+            max(0.0, min(self._limits.wall_s - self._wall(), self._search_limit - self._search())),
             max(0.0, self._limits.device_s - self._device_s),
             max(0, self._limits.candidates - self._candidates),
         )
@@ -59,13 +61,26 @@ class Budget:
         finally:
             self.charge(device_s=max(0.0, self._clock() - start))
 
+    @contextmanager
+    def searching(self, limit_s: float) -> Iterator[None]:
+        """The block is the search proper, which has a limit of its own within the wall time; once a budget."""
+        self._search_start, self._search_limit = self._clock(), limit_s
+        try:
+            yield
+        finally:
+            self._search_s, self._search_limit = self._search(), math.inf
+            self._search_start = math.nan
+
     def spent(self) -> dict[str, float]:
-        """`wall_s`, `device_s`, `candidates` as `TargetResult.spent` wants them."""
-        return {"wall_s": self._wall(), "device_s": self._device_s, "candidates": float(self._candidates)}
+        """`wall_s`, `search_s` of it, `device_s`, `candidates` as `TargetResult.spent` wants them."""
+        return {"wall_s": self._wall(), "search_s": self._search(), "device_s": self._device_s,
+                "candidates": float(self._candidates)}
 
     def exhausted(self) -> str:
         """Which limit is reached, in words; '' while there is something left of each."""
         left = self.left()
+        if left.wall_s <= 0 and self._search() >= self._search_limit:
+            return f"the search time of {self._search_limit:g} s is spent"
         if left.wall_s <= 0:
             return f"the wall time of {self._limits.wall_s:g} s is spent"
         if left.candidates <= 0:
@@ -77,6 +92,9 @@ class Budget:
     def share(self, parts: int) -> float:
         """Wall seconds for one of `parts` equal remaining pieces of work."""
         return self.left().wall_s / max(1, parts)
+
+    def _search(self) -> float:
+        return self._search_s if math.isnan(self._search_start) else max(0.0, self._clock() - self._search_start)
 
     def _wall(self) -> float:
         return max(0.0, self._clock() - self._start)

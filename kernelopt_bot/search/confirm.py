@@ -14,24 +14,16 @@ from kernelopt_bot.gates import model, performance, statistics
 from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.gates.verdict import Verdict
 from kernelopt_bot.sandbox.client import Worker, WorkerError
+from kernelopt_bot.search import sets
 from kernelopt_bot.search.loading import load
 from kernelopt_bot.search.result import Comparison, FirstCall, LeverGain, Noise
 from kernelopt_bot.search.session import Session, bootstrap_seed
-from kernelopt_bot.search.stack import DEFAULT, Stack
+from kernelopt_bot.search.sets import Write
+from kernelopt_bot.search.stack import DEFAULT, Stack, Stage
 from kernelopt_bot.targets.target import Target
 
 FIRST_CALL_TIMEOUT_S = 600.0
 CPU_REASON = "CUDA graphs need a GPU; on a CPU this mode is default torch.compile"
-
-
-@dataclass(frozen=True)
-class Stage:
-    """The stack after a lever, with how many pieces it adopted."""
-
-    lever: Lever
-    stack: Stack
-    adopted: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -44,6 +36,7 @@ class Confirmation:
     levers: tuple[LeverGain, ...]
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
     secret: str = ""
+    sets: Mapping[str, Comparison] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -60,10 +53,10 @@ def baselines(has_gpu: bool) -> tuple[list[dict[str, Any]], dict[str, str]]:
 
 
 def confirm(session: Session, target: Target, stages: Sequence[Stage], settings: Settings,
-            floor_s: float | None) -> Confirmation:
+            floor_s: float | None, write: Write | None = None) -> Confirmation:
     """Gates 3 and 4 of the last stage's stack, and each lever's gain on top of the ones before.
 
-    Raises WorkerError only if the model cannot be loaded again.
+    With `write`, also the gains of sets of levers. Raises WorkerError only if the model cannot be loaded again.
     """
     stack = stages[-1].stack
     secret = secrets.token_hex(32)
@@ -89,8 +82,9 @@ def confirm(session: Session, target: Target, stages: Sequence[Stage], settings:
         headline = min(against, key=lambda c: c.speedup) if measured.verdict.lets_on and against else None
         session.progress.update("confirming: each lever by itself")
         gains = lever_gains(session, worker, stages, against, settings, secret)
+        apart = sets.measure(session, worker, stages, settings, secret, write) if write is not None else {}
     return Confirmation(tuple(verdicts), headline, measured.comparisons, not_applicable, measured.noise, gains,
-                        measured.peak_bytes, secret)
+                        measured.peak_bytes, secret, apart)
 
 
 def decisive(measured: Measured, session: Session, settings: Settings) -> tuple[Comparison, ...]:
@@ -140,6 +134,29 @@ def first_calls(session: Session, target: Target, stack: Stack) -> FirstCall | N
         session.progress.note(f"first call: not measured: {e}")
         return None
     return FirstCall(*seconds)
+
+
+@dataclass(frozen=True)
+class Untouched:
+    """The compiler's own code where nothing was adopted: `against` has it in the candidate's place."""
+
+    against: tuple[Comparison, ...]
+    noise: Noise | None
+    peak_bytes: Mapping[str, int]
+
+
+def untouched(session: Session, worker: Worker, settings: Settings) -> Untouched:
+    """Eager and reduce-overhead against the default, which is what stays; max-autotune, slow to compile, is left out.
+
+    Raises WorkerError.
+    """
+    session.progress.update("timing the baselines")
+    arms = [a for a in baselines(session.has_gpu)[0] if a["name"] not in ("default", "max-autotune")]
+    measured = performance.measure(
+        worker, candidate={**DEFAULT, "name": "candidate"}, baselines=[dict(DEFAULT), *arms],
+        settings=replace(settings, budget_s=settings.budget_s / 2), lever="dispatch", has_gpu=session.has_gpu,
+        secret=session.secret, seed=bootstrap_seed(session.secret), others=False)
+    return Untouched(decisive(measured, session, settings), measured.noise, measured.peak_bytes)
 
 
 def control(session: Session, worker: Worker, settings: Settings) -> Noise | None:

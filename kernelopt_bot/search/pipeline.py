@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -17,13 +18,14 @@ from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.sandbox.client import Worker, WorkerError
 from kernelopt_bot.search import capturing, confirm, kernel_lever, options_lever, pretend_lever
 from kernelopt_bot.search.capturing import Captured
-from kernelopt_bot.search.confirm import Confirmation, Stage
+from kernelopt_bot.search.confirm import Confirmation, Untouched
 from kernelopt_bot.search.explain import declined, explain
 from kernelopt_bot.search.loading import covered, load
 from kernelopt_bot.search.result import FirstCall, LeverGain, Noise, TargetResult
 from kernelopt_bot.search.session import Session
+from kernelopt_bot.search.sets import Write
 from kernelopt_bot.search.sites import places
-from kernelopt_bot.search.stack import DEFAULT, Stack
+from kernelopt_bot.search.stack import DEFAULT, Stack, Stage
 from kernelopt_bot.search.trials import Trials
 from kernelopt_bot.targets.target import Target
 
@@ -51,6 +53,8 @@ class _Work:
     last: Measured | None = None
     noise: Noise | None = None
     """The A/A control where no gate measured one."""
+    untouched: Untouched | None = None
+    """Of a benchmark that adopted nothing."""
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -68,8 +72,12 @@ def optimise(session: Session, target: Target) -> TargetResult:
     try:
         with session.model_worker("model") as worker:
             work = _begin(session, worker, target, trials)
-            _levers(work, worker)
-            if work.last is None:
+            with session.budget.searching(session.config.budget.search_s):
+                _levers(work, worker)
+            if work.stack.empty and session.config.benchmark:
+                work.untouched = confirm.untouched(session, worker, work.settings)
+                work.noise = work.untouched.noise
+            elif work.last is None:
                 work.noise = confirm.control(session, worker, work.settings)
         return _finish(work)
     except KeyboardInterrupt:
@@ -84,7 +92,7 @@ def optimise(session: Session, target: Target) -> TargetResult:
         error = e
     session.progress.note(f"{target.name}: {error.what}")
     return replace(_result(session, target, trials, work), error=str(error), interrupted=error.kind == INTERRUPTED,
-                   bad_input=isinstance(error, InputError))
+                   bad_input=isinstance(error, InputError), error_kind=error.kind)
 
 
 def _begin(session: Session, worker: Worker, target: Target, trials: Trials) -> _Work:
@@ -172,12 +180,15 @@ def _finish(work: _Work) -> TargetResult:
     session, target = work.session, work.target
     result = _result(session, target, work.trials, work)
     if work.stack.empty:
-        return replace(result, levers=tuple(LeverGain(s.lever, 0, None, s.reason) for s in work.stages),
-                       noise=result.noise or _noise(work))
+        result = replace(result, levers=tuple(LeverGain(s.lever, 0, None, s.reason) for s in work.stages),
+                         noise=result.noise or _noise(work))
+        found = work.untouched
+        return replace(result, against=found.against, peak_memory=found.peak_bytes) if found else result
     floor = profiling.physical_floor_s(work.captured.program, work.roofs)
     stages, confirmation = list(work.stages), None
     while stages and any(s.adopted for s in stages):
-        confirmation = confirm.confirm(session, target, stages, work.settings, floor)
+        confirmation = confirm.confirm(session, target, stages, work.settings, floor,
+                                       _writer(work) if session.config.benchmark else None)
         if confirmation.passed:
             break
         session.progress.note("confirmation failed: " + next(
@@ -190,10 +201,24 @@ def _finish(work: _Work) -> TargetResult:
     stack = stages[-1].stack
     result = replace(_confirmed(result, confirmation), trials=work.trials.all())
     first: FirstCall | None = None
-    if not session.budget.exhausted() or not session.has_gpu:
+    if not session.config.benchmark and (not session.budget.exhausted() or not session.has_gpu):
         first = confirm.first_calls(session, target, stack)
     return replace(result, first_call=first, artifact=_ship(work, stack, confirmation),
                    spent=session.budget.spent())
+
+
+def _writer(work: _Work) -> Write:
+    """Writes what was never on the way of the search, so that its program has to be captured first."""
+
+    def write(worker: Worker, stack: Stack) -> Stack:
+        program: Program = work.captured.program
+        if stack.kernels:
+            program = capturing.capture(worker, work.target.name, work.session.lane, program.device, work.versions,
+                                        options=stack.options, save=False).program
+        digest = hashlib.sha256(repr((sorted(stack.options.items()), len(stack.kernels))).encode()).hexdigest()[:10]
+        return stack.written(work.session.artifacts / f"set-{digest}", program, work.target.entry, work.environment)
+
+    return write
 
 
 def _without_last(stages: list[Stage], confirmation: Confirmation, trials: Trials) -> list[Stage]:
@@ -225,7 +250,7 @@ def _ship(work: _Work, stack: Stack, confirmation: Confirmation) -> str:
 
 def _confirmed(result: TargetResult, c: Confirmation) -> TargetResult:
     return replace(result, stitched=c.verdicts, headline=c.headline, against=c.against, not_applicable=c.not_applicable,
-                   noise=c.noise or result.noise, levers=c.levers, peak_memory=c.peak_bytes,
+                   noise=c.noise or result.noise, levers=c.levers, peak_memory=c.peak_bytes, sets=c.sets,
                    secret=f"{result.secret},{c.secret}")
 
 

@@ -116,6 +116,11 @@ class TargetResult:
     """The user or the runner ended the search; `trials` holds what was judged until then."""
     bad_input: bool = False
     """The error is in the model or its inputs, not in this machine."""
+    error_kind: str = ""
+    """The error's kind, one word that machines tell apart (`out_of_memory`, `no_graphs`, ...); '' without an error."""
+    sets: Mapping[str, Comparison] = field(default_factory=dict)
+    """`LEVER+LEVER` -> gain over the default of what those levers adopted, where others adopted more; with `benchmark`
+    only."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelopt_bot.compiler.artifact import AdoptedKernel, Recipe, write_artifact
 from kernelopt_bot.compiler.program import Program
-from kernelopt_bot.contract.candidate import OptionsCandidate, Scalar
+from kernelopt_bot.contract.candidate import Lever, OptionsCandidate, Scalar
 
 DEFAULT: Mapping[str, Any] = {"name": "default", "kind": "compile", "mode": None, "options": {}, "artifact": None}
 """The arm of default torch.compile, as `time_model` takes it."""
@@ -51,3 +51,13 @@ class Stack:
         if self.folder is None:
             raise ValueError("the stack was not written")
         return {"name": name, "kind": "artifact", "mode": None, "options": {}, "artifact": str(self.folder)}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The stack after a lever, with how many pieces it adopted."""
+
+    lever: Lever
+    stack: Stack
+    adopted: int
+    reason: str

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,14 @@ def test_the_schema_is_one_and_is_strict(run: RunResult) -> None:
         assert not Draft202012Validator(SCHEMA).is_valid(broken)
     data["adopted"][0]["verdicts"].pop()
     assert not Draft202012Validator(SCHEMA).is_valid(data)
+
+
+def test_sets_of_levers_and_the_kind_of_an_error(full: TargetResult) -> None:
+    gain = full.against[0]
+    broken = replace(full, sets={"kernel+dispatch": gain}, error="out of memory", error_kind="out_of_memory")
+    data = checked(one(broken))
+    assert data["sets"] == [{"target": full.target.name, "levers": ["kernel", "dispatch"], "gain": asdict(gain)}]
+    assert data["targets"][0]["error_kind"] == "out_of_memory"
 
 
 def test_adopted_pieces_have_lever_gain_and_four_verdicts(full: TargetResult) -> None:

@@ -21,8 +21,29 @@ def test_counts_down_each_of_its_limits() -> None:
     clock.now += 4
     budget.charge(device_s=1.5, candidates=2)
     assert budget.left() == Left(6.0, 3.5, 1)
-    assert budget.spent() == {"wall_s": 4.0, "device_s": 1.5, "candidates": 2.0}
+    assert budget.spent() == {"wall_s": 4.0, "search_s": 0.0, "device_s": 1.5, "candidates": 2.0}
     assert budget.exhausted() == ""
+
+
+def test_the_search_has_a_limit_of_its_own_within_the_wall_time() -> None:
+    clock = Clock()
+    budget = Budget(100.0, 5.0, 3, clock=clock)
+    clock.now += 30
+    with budget.searching(20.0):
+        clock.now += 5
+        assert budget.left().wall_s == 15.0 and budget.exhausted() == ""
+        clock.now += 16
+        assert budget.left().wall_s == 0.0 and budget.exhausted() == "the search time of 20 s is spent"
+    assert budget.exhausted() == "" and budget.left().wall_s == 49.0
+    assert budget.spent()["search_s"] == 21.0 and budget.spent()["wall_s"] == 51.0
+
+
+def test_the_wall_time_ends_a_search_too() -> None:
+    clock = Clock()
+    budget = Budget(10.0, 5.0, 3, clock=clock)
+    with budget.searching(20.0):
+        clock.now += 10
+        assert budget.exhausted() == "the wall time of 10 s is spent"
 
 
 @pytest.mark.parametrize(("seconds", "device", "candidates", "words"), [

@@ -12,11 +12,11 @@ from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.gates.verdict import Status, Verdict
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
-from kernelopt_bot.search.confirm import Confirmation, Stage, baselines, decisive
+from kernelopt_bot.search.confirm import Confirmation, baselines, decisive
 from kernelopt_bot.search.pipeline import _without_last
 from kernelopt_bot.search.result import Comparison
 from kernelopt_bot.search.session import Session
-from kernelopt_bot.search.stack import Stack
+from kernelopt_bot.search.stack import Stack, Stage
 from kernelopt_bot.search.trials import Trials
 
 PASSED = Verdict("model", Status.PASS)
