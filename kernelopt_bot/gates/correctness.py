@@ -91,7 +91,7 @@ def _step(answer: Mapping[str, Any], families: Sequence[str]) -> Verdict:
     status, reason = _families(need(answer, "families", list), families)
     evidence = {key: answer.get(key) for key in (
         "families", "inputs_untouched", "guards_intact", "covered", "deterministic", "float64", "peak_bytes",
-        "not_run")}
+        "not_run", "orders", "order_dependent")}
     for key, words in (
         ("guards_intact", "it wrote outside a buffer"),
         ("inputs_untouched", "it changed a buffer that it may only read"),
@@ -101,6 +101,9 @@ def _step(answer: Mapping[str, Any], families: Sequence[str]) -> Verdict:
             return Verdict("correctness", Status.FAIL, words, evidence)
     if answer.get("deterministic") is False:
         words = "two runs on the same inputs differ, the baseline's do not"
+        return Verdict("correctness", Status.FAIL, words, evidence)
+    if answer.get("order_dependent"):
+        words = f"its result depends on the order in which its programs run ({answer['order_dependent']})"
         return Verdict("correctness", Status.FAIL, words, evidence)
     return Verdict("correctness", status, reason, evidence)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from kernelopt_bot.contract.candidate import Plan
 from kernelopt_bot.sandbox.worker import families as input_families
-from kernelopt_bot.sandbox.worker import precision, seeds
+from kernelopt_bot.sandbox.worker import launch_order, precision, seeds
 from kernelopt_bot.sandbox.worker.buffers import GUARD_BYTE, Arena, Slot, parse_argument
 from kernelopt_bot.sandbox.worker.interpret import DeadlinePassed, deadline
 from kernelopt_bot.sandbox.worker.lane import Lane, need_lane
@@ -29,6 +29,8 @@ from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.tensors import Scratch
 
 SECOND_POISON = 0x5A
+ORDER_FAMILIES = ("normal", "captured")
+"""The first of these that is asked for also runs with the programs in other orders."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class Findings:
     covered: bool = True
     deterministic: bool | None = None
     float64: str = "used"
+    orders: int | None = None
+    """Further orders of its programs in which the result was the same; None where none was tried."""
+    order_dependent: str = ""
+    """The order in which the result differed."""
 
 
 def step_arguments(
@@ -71,8 +77,10 @@ class StepCheck:
             self.baseline, params["arguments"], params["baseline"].get("integers", {}))
         if not any(s.stored for s in self.slots):
             raise WorkerFault("bad_request", f"{self.baseline.kernel.name} stores to none of its arguments")
+        self.order_family = next((f for f in ORDER_FAMILIES if f in params["families"]), "")
+        self.source: str = params["candidate"]["source"]
         self.candidate = Candidate(
-            params["candidate"]["source"], Plan.from_json(params["candidate"]["plan"]), self.baseline, self.scalars,
+            self.source, Plan.from_json(params["candidate"]["plan"]), self.baseline, self.scalars,
             self.device)
         self.findings = Findings()
         self.reference: Runner | None = None
@@ -128,8 +136,29 @@ class StepCheck:
             for s in self.slots if s.stored
         ]
         reasons += [f"{o['name']}: {o['reason']}" for o in outputs if not o["passed"]]
+        if not reasons and family == self.order_family and self.findings.orders is None:
+            reasons += self._orders(values, ours[0].arena, base[0].arena, reference)
         return {"family": family, "seed": seeds.derive(self.secret, purpose, index), "outputs": outputs,
                 "passed": not reasons, "reason": "; ".join(reasons)}
+
+    def _orders(self, values: Mapping[str, Tensor], usual: Arena, base: Arena, reference: Arena | None) -> list[str]:
+        """The candidate with its programs in other orders, against its own first result: equal bits where the baseline
+        has them, else by the precision rule. Raises WorkerFault."""
+        self.findings.orders = 0
+        stored = sorted({s.storage for s in self.slots if s.stored})
+        for words, runner in launch_order.orders(
+                self.candidate, self.source, self.baseline, self.scalars, self.device):
+            arena = self.launch(runner, "the candidate in another order", values, GUARD_BYTE).arena
+            same = all(torch.equal(arena.payload(s), usual.payload(s)) for s in stored)
+            if not same and self.findings.deterministic is None:
+                same = arena.intact() and all(precision.compare(
+                    s.name, arena.view(s), base.view(s), None if reference is None else reference.view(s),
+                    **self.rule)["passed"] for s in self.slots if s.stored)
+            if not same:
+                self.findings.order_dependent = words
+                return [f"the result depends on the order of the programs ({words})"]
+            self.findings.orders += 1
+        return []
 
     def _reference(self, values: Mapping[str, Tensor]) -> Arena | None:
         if self.reference is None:
@@ -217,6 +246,7 @@ def check_step(params: Mapping[str, Any], scratch: Scratch, folder: str) -> dict
     return {
         "families": results, "inputs_untouched": found.inputs_untouched, "guards_intact": found.guards_intact,
         "covered": found.covered, "deterministic": found.deterministic, "float64": found.float64,
+        "orders": found.orders, "order_dependent": found.order_dependent,
         "peak_bytes": payload + check.candidate.scratch_bytes, "scratch_bytes": check.candidate.scratch_bytes,
         "not_run": [[f, i, stopped] for f, i in wanted[len(results):]], "seconds": time.monotonic() - started,
     }

@@ -55,6 +55,28 @@ def deadline(at: float | None) -> Iterator[None]:
         del builder.set_grid_idx
 
 
+@contextmanager
+def reversed_order() -> Iterator[None]:
+    """Launches inside run their programs from the last to the first."""
+    _repair()
+    builder = importlib.import_module("triton.runtime.interpreter").interpreter_builder
+    outer = vars(builder).get("set_grid_idx")
+    set_grid_idx = builder.set_grid_idx
+
+    def from_the_end(x: int, y: int, z: int) -> None:
+        last = [n - 1 for n in builder.grid_dim]
+        set_grid_idx(last[0] - x, last[1] - y, last[2] - z)
+
+    builder.set_grid_idx = from_the_end
+    try:
+        yield
+    finally:
+        if outer is None:
+            del builder.set_grid_idx
+        else:
+            builder.set_grid_idx = outer
+
+
 def launch(function: Any, grid: Sequence[int], arguments: Mapping[str, Any]) -> None:
     """Run `function[grid](**arguments)` in this thread, programs in order; tensors are changed in place.
 
