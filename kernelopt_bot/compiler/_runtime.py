@@ -15,7 +15,7 @@ from kernelopt_bot.compiler.shipped.rendering import (
     render,
     render_scratch,
 )
-from kernelopt_bot.compiler.shipped.runs import Slot, consecutive, run_hash, run_slots
+from kernelopt_bot.compiler.shipped.runs import Slot, consecutive, inside_and_dying, run_hash, run_slots
 from kernelopt_bot.compiler.shipped.substitution import Run, Substitution, substitute
 from kernelopt_bot.compiler.shipped.wrapper import Binding, Call, Scope, Statement, Wrapper, find_runs, read_wrapper
 
@@ -23,6 +23,6 @@ __all__ = [
     "LARGEST_INTEGER", "POINTER_TYPES", "Artifact", "ArtifactError", "ArtifactWarning", "Backend", "Binding",
     "Call", "GraphRecord", "KernelSource", "Manifest", "PlanError", "RenderedLaunch", "Run", "Scope",
     "ScratchBuffer", "Slot", "Statement", "Substitution", "Wrapper", "consecutive", "evaluate", "find_runs",
-    "kernel_hash", "load_manifest", "read_kernel", "read_wrapper", "render", "render_scratch", "run_hash",
-    "run_slots", "substitute", "torch_supported",
+    "inside_and_dying", "kernel_hash", "load_manifest", "read_kernel", "read_wrapper", "render", "render_scratch",
+    "run_hash", "run_slots", "substitute", "torch_supported",
 ]

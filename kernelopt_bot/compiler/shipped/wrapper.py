@@ -30,11 +30,17 @@ class Scope:
     escaping: set[str] = field(default_factory=set)
     names: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Variable -> (root, offset in elements)."""
+    owned: set[str] = field(default_factory=set)
+    """Roots whose memory this function allocated, or got fresh from a vendor: nothing else can see them."""
+    reuses: dict[str, list[int]] = field(default_factory=dict)
+    """Root -> statements that give its memory to another buffer, `buf9 = buf0; del buf0`: the old value is over."""
+    overwrites: dict[str, set[int]] = field(default_factory=dict)
+    """Root -> kernel calls that take it as an output only."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """`kind`: kernel, vendor, allocation, view, free, stream, check, partition, return or other."""
+    """`kind`: kernel, vendor, allocation, view, free, stream, check, align, partition, return or other."""
 
     kind: str
     node: ast.stmt
@@ -72,6 +78,10 @@ class Wrapper:
     tree: ast.Module
 
 
+_FRESH = ("extern_kernels.convolution",)
+"""Vendor functions whose result is new memory (`at::convolution`), never a view of an argument."""
+
+
 def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
         if isinstance(node, ast.With):
@@ -104,6 +114,8 @@ def _kind(node: ast.stmt, kernels: Mapping[str, KernelSource]) -> str:
         return "allocation"
     if callee in ("get_raw_stream", "assert_size_stride", "assert_alignment"):
         return "stream" if callee == "get_raw_stream" else "check"
+    if callee == "copy_if_misaligned":
+        return "align"
     if callee in ("self.partitions[]", "partitions[]") or callee.startswith("partition_"):
         return "partition"
     vendor = callee.startswith(("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quantized."))
@@ -130,6 +142,28 @@ def _bind(node: ast.stmt, scope: Scope, kind: str) -> None:
             scope.names[target.id] = found or (target.id, 0)
             if (kind != "allocation" and found is None) or _callee(node) == "alloc_from_pool":
                 scope.escaping.add(target.id)
+            if (kind == "allocation" and _callee(node) != "alloc_from_pool") or _callee(node) in _FRESH:
+                scope.owned.add(target.id)
+
+
+def _note_reuse(node: ast.stmt, before: Statement | None) -> None:
+    """`buf9 = buf0; del buf0`: the statement before on the same line was a view of what is deleted here."""
+    if not isinstance(node, ast.Delete) or before is None or before.kind != "view":
+        return
+    named = {n.id for n in ast.walk(before.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    for target in node.targets:
+        if isinstance(target, ast.Name) and target.id in named and node.lineno == before.node.lineno:
+            scope = before.scope
+            scope.reuses.setdefault(scope.names.get(target.id, (target.id, 0))[0], []).append(before.index)
+
+
+def _note_overwrites(call: Call, kernel: KernelSource) -> None:
+    by_root: dict[str, list[str]] = {}
+    for b in (b for b in call.bindings if b.root):
+        by_root.setdefault(b.root, []).append(b.name)
+    for root, names in by_root.items():
+        if all(n.startswith("out_ptr") and n not in kernel.mutated for n in names):
+            call.statement.scope.overwrites.setdefault(root, set()).add(call.statement.index)
 
 
 def _read_call(node: ast.stmt, statement: Statement, kernels: Mapping[str, KernelSource]) -> Call:
@@ -181,11 +215,15 @@ def read_wrapper(text: str) -> Wrapper:
     calls: list[Call] = []
     for function in functions:
         scope = Scope(function.name)
+        before: Statement | None = None
         for node in _flat(function.body):
             statement = Statement(_kind(node, kernels), node, len(statements), scope)
             statements.append(statement)
+            _note_reuse(node, before)
+            before = statement
             if statement.kind == "kernel":
                 calls.append(_read_call(node, statement, kernels))
+                _note_overwrites(calls[-1], kernels[calls[-1].kernel])
             if statement.kind not in ("free", "view", "allocation"):
                 for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}:
                     root = scope.names.get(name, (name, 0))[0]
