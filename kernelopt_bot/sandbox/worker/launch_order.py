@@ -26,11 +26,11 @@ from kernelopt_bot.sandbox.worker import interpret
 from kernelopt_bot.sandbox.worker.launchers import Baseline, Candidate, Runner
 
 _GUARD = """
-turn_bit = tl.load(turn)
-turn_half = tl.load(turn + 1)
-turn_program = tl.program_id(0) + tl.num_programs(0) * (
+{0}_bit = tl.load({0})
+{0}_half = tl.load({0} + 1)
+{0}_program = tl.program_id(0) + tl.num_programs(0) * (
     tl.program_id(1) + tl.num_programs(1) * tl.program_id(2).to(tl.int64))
-if ((turn_program >> turn_bit) & 1) != turn_half:
+if (({0}_program >> {0}_bit) & 1) != {0}_half:
     return
 """
 
@@ -40,7 +40,7 @@ def halves(source: str, plan: Plan) -> tuple[str, Plan, str]:
     programs run whose number has, at the bit that the buffer's first element says, its second element."""
     stem = "turn"
     while stem in source or any(stem in s.name for s in (*plan.parameters, *plan.scratch)):
-        stem += "x"
+        stem += "s"
     module = ast.parse(source)
     functions = {n.name: n for n in module.body if isinstance(n, ast.FunctionDef)}
     launched = sorted({launch.function for launch in plan.launches})
@@ -48,7 +48,7 @@ def halves(source: str, plan: Plan) -> tuple[str, Plan, str]:
         half = copy.deepcopy(functions[name])
         half.name = f"{stem}_{name}"
         half.args.args.insert(0, ast.arg(stem))
-        half.body[:0] = ast.parse(_GUARD.replace("turn", stem)).body
+        half.body[:0] = ast.parse(_GUARD.format(stem)).body
         module.body.append(half)
     launches = tuple(
         dataclasses.replace(launch, function=f"{stem}_{launch.function}", arguments=(stem, *launch.arguments))
