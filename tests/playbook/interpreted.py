@@ -109,16 +109,18 @@ def compare(case: dict[str, Any], folder: Path, number: int) -> dict[str, Any]:
     for seed in case.get("seeds", (1, 2)):
         expected = _buffers(case, case["signature"], seed)
         found = _buffers(case, case["signature"], seed)
-        inputs = {id(v) for n, v in found.items() if not n.startswith("out_ptr")}
-        for value in found.values():
-            if isinstance(value, torch.Tensor) and id(value) not in inputs:
-                value[GUARD:-GUARD] = 55
+        for bound in (expected, found):
+            inputs = {id(v) for n, v in bound.items() if not n.startswith("out_ptr")}
+            for value in bound.values():
+                if isinstance(value, torch.Tensor) and id(value) not in inputs:
+                    value[GUARD:-GUARD] = 55
         run_baseline(case, folder, number, expected)
         run_candidate(case, folder, number, found)
         for name, value in expected.items():
             if not isinstance(value, torch.Tensor):
                 continue
-            if not bool((found[name][:GUARD] == 77).all() and (found[name][-GUARD:] == 77).all()):
+            guard = torch.full((GUARD,), 77, dtype=value.dtype)
+            if not (torch.equal(found[name][:GUARD], guard) and torch.equal(found[name][-GUARD:], guard)):
                 return {"passed": False, "reason": f"{name}: wrote outside its buffer", "worst": worst}
             a, b = value.double(), found[name].double()
             worst = max(worst, float(torch.nan_to_num((a - b).abs()).max()))
