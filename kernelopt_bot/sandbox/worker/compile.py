@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kernelopt_bot.compiler._runtime import KernelSource, PlanError, RenderedLaunch, read_kernel, render
@@ -109,14 +110,19 @@ def any_kernel(arch: int) -> KernelSource:
 
 
 def compile_candidate(
-    source: str, plan: Plan, integers: Mapping[str, int], arch: int, folder: str, baseline: str = ""
+    source: str, plan: Plan, integers: Mapping[str, int], arch: int, folder: str, baseline: str = "",
+    slots: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Method `compile_candidate`: Facts of each launch. Raises WorkerFault compile_failed.
 
-    With the source of the `baseline` kernel, its floating-point options and alignment bind the candidate.
+    With the source of the `baseline` kernel (of a run: its first), its floating-point options and alignment bind the
+    candidate. `slots` of a run, {name, type, divisible}, bind it instead of the kernel's own parameters.
     """
     _need_compiler()
     kernel = read_kernel(baseline) if baseline else any_kernel(arch)
+    if slots:
+        kernel = replace(kernel, signature={str(s["name"]): str(s["type"]) for s in slots},
+                         divisible=frozenset(str(s["name"]) for s in slots if s["divisible"]))
     launches = []
     for launch in rendered(source, plan, kernel, integers):
         loaded = load_baseline(launch.source, os.path.join(folder, "kernels"), arch)

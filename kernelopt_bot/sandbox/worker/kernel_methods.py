@@ -46,7 +46,7 @@ def _compile_baseline(context: Context, params: dict[str, Any]) -> dict[str, Any
 def _compile_candidate(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     plan, integers = _plan(params["plan"]), dict(params.get("integers", {}))
     return compile_candidate(params["source"], plan, integers, _arch(params), context.scratch,
-                             str(params.get("baseline", "")))
+                             str(params.get("baseline", "")), params.get("slots", ()))
 
 
 def _plan(data: dict[str, Any]) -> Plan:

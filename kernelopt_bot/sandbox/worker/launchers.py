@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from kernelopt_bot.compiler._runtime import read_kernel, render_scratch
+from kernelopt_bot.compiler._runtime import KernelSource, read_kernel, render_scratch
 from kernelopt_bot.contract.candidate import Plan
 from kernelopt_bot.sandbox.worker import interpret
 from kernelopt_bot.sandbox.worker.buffers import GUARD_BYTE
@@ -34,6 +35,27 @@ class Runner(Protocol):
     def __call__(self, arguments: Mapping[str, Any]) -> None: ...
 
 
+class Replaced(Protocol):
+    """What a candidate replaces: one kernel, or a run of them. Names are those that the candidate's plan uses."""
+
+    lane: Lane
+    folder: str
+    """Where kernel sources are written."""
+    name: str
+    bound: KernelSource
+    """Types, alignment and device properties that bind the plan."""
+    loaded: AbstractSet[str]
+    """Arguments whose former contents count."""
+    stored: AbstractSet[str]
+    """Arguments whose contents afterwards count."""
+
+    def bind(self, arguments: Sequence[Any]) -> dict[str, Any]: ...
+
+    def promoted(self) -> Runner: ...
+
+    def __call__(self, arguments: Mapping[str, Any]) -> None: ...
+
+
 class Baseline:
     """A kernel in Inductor's form: by Inductor's autotuner on a GPU, by its first configuration interpreted."""
 
@@ -42,8 +64,14 @@ class Baseline:
         self.kernel: BaselineKernel = load_baseline(source, self.folder)
         self._tuned = _autotuner(source, self.folder) if lane == "cuda" else None
         loaded, stored = pointer_use(source, self.kernel.name)
-        self.stored = stored | set(self.kernel.inductor_meta.get("mutated_arg_names", ()))
-        self.loaded = loaded
+        self.name = self.kernel.name
+        self.bound = read_kernel(source)
+        self.stored: AbstractSet[str] = stored | set(self.kernel.inductor_meta.get("mutated_arg_names", ()))
+        self.loaded: AbstractSet[str] = loaded
+
+    def bind(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        """Positional arguments by parameter name. Raises WorkerFault if the count is wrong."""
+        return self.kernel.bind(arguments)
 
     def __call__(self, arguments: Mapping[str, Any]) -> None:
         self.launch([arguments[n] for n in self.kernel.parameters])
@@ -98,9 +126,9 @@ class Candidate:
     """A candidate's launches in order, rendered as the artifact will hold them, scratch buffers included."""
 
     def __init__(
-        self, source: str, plan: Plan, baseline: Baseline, integers: Mapping[str, Any], device: torch.device
+        self, source: str, plan: Plan, baseline: Replaced, integers: Mapping[str, Any], device: torch.device
     ) -> None:
-        kernel = read_kernel(baseline.kernel.source)
+        kernel = baseline.bound
         self.plan, self.device = plan, device
         self.launches = rendered(source, plan, kernel, integers)
         numbers = {n: v for n, v in integers.items() if isinstance(v, int)}

@@ -1,0 +1,116 @@
+"""A run of several of the compiler's kernels, launched one after the other, as gate 2 and the races see it: one thing
+with live-ins, live-outs, and buffers between its kernels that no candidate gets to see."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from kernelopt_bot.compiler._runtime import KernelSource, read_kernel
+from kernelopt_bot.sandbox.worker.lane import Lane
+from kernelopt_bot.sandbox.worker.launchers import Baseline, Promoted, Replaced
+from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+
+Role = Literal["through", "inside", "dying"]
+
+
+@dataclass(frozen=True)
+class RunBuffer:
+    """One buffer of a run. `role`: `inside` if its value begins and ends in the run, `dying` if it comes in with a
+    value and nothing reads it afterwards, else `through`. `old`: something before the run used it."""
+
+    name: str
+    type: str
+    divisible: bool
+    role: Role
+    old: bool
+
+
+Passed = tuple[str | int | float | bool, ...]
+"""A call's arguments in order: names of buffers, and numbers."""
+
+
+class RunBaseline:
+    """`kernels`: [{source, arguments: [buffer's name or number]}]; `buffers`: the run's, in the order of `arguments`.
+
+    Raises WorkerFault bad_request for kernels and buffers that do not fit together, compile_failed for a source that
+    cannot be loaded.
+    """
+
+    def __init__(self, kernels: Sequence[Mapping[str, Any]], buffers: Sequence[RunBuffer], folder: str,
+                 lane: Lane) -> None:
+        self.lane, self.folder = lane, os.path.join(folder, "kernels")
+        self.buffers = {b.name: b for b in buffers}
+        self.steps: list[tuple[Baseline, Passed]] = []
+        for kernel in kernels:
+            baseline, passed = Baseline(kernel["source"], folder, lane), tuple(kernel["arguments"])
+            baseline.kernel.bind(passed)
+            unknown = {a for a in passed if isinstance(a, str)} - set(self.buffers)
+            if unknown:
+                raise WorkerFault("bad_request", f"{baseline.name}: no buffer {', '.join(sorted(unknown))} in the run")
+            self.steps.append((baseline, passed))
+        if not self.steps:
+            raise WorkerFault("bad_request", "a run of no kernels")
+        touched = [self._touched(b, passed) for b, passed in self.steps]
+        self.stored: AbstractSet[str] = frozenset(
+            n for n, b in self.buffers.items() if b.role == "through" and any(n in s for _, s in touched))
+        self.loaded: AbstractSet[str] = frozenset(
+            n for n, b in self.buffers.items() if b.role != "inside" and _comes_in(b, touched))
+        self.name = " + ".join(b.name for b, _ in self.steps)
+        first = read_kernel(self.steps[0][0].kernel.source)
+        self.bound: KernelSource = replace(
+            first, signature={n: b.type for n, b in self.buffers.items()},
+            divisible=frozenset(n for n, b in self.buffers.items() if b.divisible))
+
+    def _touched(self, baseline: Baseline, passed: Passed) -> tuple[set[str], set[str]]:
+        """Buffers that one call (loads from, stores to)."""
+        bound = baseline.kernel.bind(passed)
+        loads, stores = ({str(bound[p]) for p in names if isinstance(bound.get(p), str)}
+                         for names in (baseline.loaded, baseline.stored))
+        return loads, stores
+
+    def bind(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        """`arguments` of `check_step` by buffer name. Raises WorkerFault if the count is wrong."""
+        if len(arguments) != len(self.buffers):
+            raise WorkerFault("bad_request", f"the run has {len(self.buffers)} buffers, got {len(arguments)}")
+        return dict(zip(self.buffers, arguments, strict=True))
+
+    def __call__(self, arguments: Mapping[str, Any]) -> None:
+        for baseline, passed in self.steps:
+            baseline.launch([arguments[a] if isinstance(a, str) else a for a in passed])
+
+    def promoted(self) -> Callable[[Mapping[str, Any]], None]:
+        """All kernels in float64, what passes between them too. Raises CannotPromote."""
+        promoted: list[tuple[Promoted, Passed]] = [(b.promoted(), passed) for b, passed in self.steps]
+
+        def call(arguments: Mapping[str, Any]) -> None:
+            for kernel, passed in promoted:
+                named = zip(kernel.kernel.parameters, passed, strict=True)
+                kernel({n: arguments[a] if isinstance(a, str) else a for n, a in named})
+
+        return call
+
+
+def _comes_in(buffer: RunBuffer, touched: Sequence[tuple[set[str], set[str]]]) -> bool:
+    """Whether the run can see what was in the buffer before: its first kernel there loads, or a later one loads what
+    an older value may still fill in part."""
+    name = buffer.name
+    order = [(name in loads, name in stores) for loads, stores in touched if name in loads | stores]
+    return bool(order) and (order[0][0] or (buffer.old and any(loads for loads, _ in order)))
+
+
+def open_baseline(data: Mapping[str, Any], folder: str, lane: Lane) -> Replaced:
+    """`{source}` of one kernel, or `{kernels, buffers}` of a run. Raises WorkerFault bad_request, compile_failed."""
+    if "kernels" not in data:
+        return Baseline(data["source"], folder, lane)
+    try:
+        buffers = [RunBuffer(str(b["name"]), str(b["type"]), bool(b["divisible"]), b["role"], bool(b["old"]))
+                   for b in data["buffers"]]
+    except TypeError as e:
+        raise WorkerFault("bad_request", f"the run's buffers are not understood: {e}") from e
+    if bad := [b.role for b in buffers if b.role not in ("through", "inside", "dying")]:
+        raise WorkerFault("bad_request", f"no role {bad[0]!r}")
+    return RunBaseline(data["kernels"], buffers, folder, lane)
