@@ -16,6 +16,8 @@ from kernelopt_bot.sandbox.jail import Box, Launch, close_all, launch_through, l
 UNPRIVILEGED = "65534"
 PRIVATE_TMP = 256 << 20
 """Bytes of the private /tmp, which is memory."""
+PRIVATE_SHM = 1 << 30
+"""Bytes of the private /dev/shm: no more than what Docker's has."""
 
 
 class BubblewrapJail:
@@ -46,13 +48,15 @@ class BubblewrapJail:
         for name, value in box.environment.items():
             command += ["--setenv", name, value]
         command += [*_system(), "--proc", "/proc", *_kernel_settings(), "--dev", "/dev"]
+        command += ["--size", str(PRIVATE_SHM), "--perms", "1777", "--tmpfs", "/dev/shm"]
         command += ["--size", str(PRIVATE_TMP), "--tmpfs", "/tmp"]
         command += _mounts(box)
         for node in box.devices:
             # A read-only bind of a node gives EACCES.
             command += ["--dev-bind", str(node), str(node)]
-        # What is not a mount of its own lies in the root, which is a private tmpfs.
-        command += ["--remount-ro", "/", "--chdir", str(box.scratch), "--", box.python, *box.arguments]
+        # What is not a mount of its own lies in the root, a private tmpfs as /dev is.
+        command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(box.scratch)]
+        command += ["--", box.python, *box.arguments]
         return Launch(
             launch_through(limits_of(box), tuple(command)), {"PATH": os.defpath}, (descriptor,),
             lambda: close_all([descriptor]),

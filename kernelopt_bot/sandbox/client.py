@@ -5,12 +5,16 @@
       WorkerCrashed     the process ended (signal, exit, out of memory)
       WorkerTimeout     no answer within the limit
       WorkerLied        what came is not the protocol: wrong number, too large, not JSON, endless, unasked for
-After any but the first the process group is dead and the worker unusable until `restart()`.
+        WorkerCut       the channel was closed and the process lived on
+After any but the first the process group is dead. So it is after an answer with which the worker says that it lost its
+GPU: the answer holds, and `alive` is false. Then `restart()` starts a fresh process; a worker that `revives` does so by
+itself at the next call, with its model loaded again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import secrets
 import signal
@@ -22,12 +26,14 @@ from typing import Any, Literal, Self
 
 from kernelopt_bot import process
 from kernelopt_bot.errors import KerneloptError, Unavailable
+from kernelopt_bot.sandbox import cgroup
 from kernelopt_bot.sandbox.channel import Channel, Closed, Expired
 from kernelopt_bot.sandbox.gpu import Gpu, find_gpu
 from kernelopt_bot.sandbox.jail import Box, Jail, Launch
-from kernelopt_bot.sandbox.limits import MemoryWatch, kill_tree, tree
+from kernelopt_bot.sandbox.limits import Limits, kill_tree, machine_limits, tree
 from kernelopt_bot.sandbox.staging import staged_package
-from kernelopt_bot.sandbox.worker.protocol import LIMIT, ProtocolViolation
+from kernelopt_bot.sandbox.watch import Watch
+from kernelopt_bot.sandbox.worker.protocol import CHANNEL_LOST, LIMIT, ProtocolViolation
 from kernelopt_bot.sandbox.worker_environment import worker_environment
 
 ANSWER_LIMIT = 4 * LIMIT
@@ -36,6 +42,9 @@ PROGRESS_LIMIT = 100_000
 """Progress messages that one call may send."""
 STDERR_LIMIT = 64 * 1024
 """Bytes kept of what a worker prints."""
+REVIVALS = 8
+"""Times that one worker is started again by itself; a model that always ends its process must not go on for ever."""
+CUT = "the code under test closed file descriptors that it did not open, and with them the channel to this process"
 
 # Left by _exit: torch's orderly end takes seconds, and there is nothing to put in order.
 _START = (
@@ -72,6 +81,10 @@ class WorkerLied(WorkerError):
     """What came is not the protocol; the process was killed."""
 
 
+class WorkerCut(WorkerLied):
+    """The channel was closed from inside; the process was killed."""
+
+
 def defuse(text: str) -> str:
     """The worker's words made harmless for a log: no workflow command, no control character, no secret."""
     text = "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
@@ -92,16 +105,17 @@ class Worker:
         interpret: bool = False,
         readable: Sequence[Path] = (),
         environment: Mapping[str, str] = {},
-        memory_bytes: int | None = None,
+        limits: Limits | None = None,
+        revives: bool = False,
         trace: Callable[[str, float, str], None] | None = None,
     ) -> None:
         """Starts it.
 
         `python`: the interpreter, absolute. `scratch`: its folder, made if missing. `device`: `cpu`, `cuda`, `cuda:N`
         or a GPU's UUID; inside, the assigned GPU is always `cuda:0`. `interpret`: kernels run on the CPU by Triton's
-        interpreter. `readable`: folders it may read. `environment`: additions. `memory_bytes`: host memory of the
-        process and its children; no limit if None. `trace` is told of every call: method, seconds, and the name of the
-        error that it raised, '' if none.
+        interpreter. `readable`: folders it may read. `environment`: additions. `limits`: by default what fits this
+        machine. `revives`: a call after the process's end starts it again and repeats `load`. `trace` is told of
+        every call: method, seconds, and the name of the error that it raised, '' if none.
 
         Raises Unavailable if there is no such GPU or no folder can be made, ProcessMissing if the jail cannot start.
         """
@@ -128,23 +142,29 @@ class Worker:
             # Both names of a folder that is reached by a link.
             readable=tuple(dict.fromkeys([package, *(q for p in readable for q in (p.absolute(), p.resolve()))])),
             devices=gpu.nodes if gpu else (),
-            memory_bytes=memory_bytes,
+            limits=machine_limits(scratch) if limits is None else limits,
         )
+        self._revivals = REVIVALS if revives else 0
+        self._replayed: dict[str, tuple[dict[str, Any], float]] = {}
         self._start()
 
     def _start(self) -> None:
-        self._launch: Launch = self._jail.wrap(self._box)
+        self._group = cgroup.Group.make(self._box.limits, cgroup.delegated())
+        box = dataclasses.replace(self._box, group=self._group.entrance) if self._group else self._box
+        self._launch: Launch = self._jail.wrap(box)
         try:
             self._process: process.Process | None = process.start(
                 self._launch.command, environment=self._launch.environment, pass_fds=self._launch.pass_fds
             )
         except BaseException:
             self._launch.finish()
+            if self._group:
+                self._group.end()
             raise
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._channel = Channel(self._process.stdin, self._process.stdout)
         self._stderr = process.Tail(self._process.stderr, STDERR_LIMIT)
-        self._watch = MemoryWatch(self._process.pid, self._box.memory_bytes) if self._box.memory_bytes else None
+        self._watch = Watch(self._process.pid, self._box.limits, self.scratch)
 
     @property
     def alive(self) -> bool:
@@ -170,17 +190,32 @@ class Worker:
 
         Raises WorkerFailed, WorkerCrashed, WorkerTimeout, WorkerLied; ValueError if the request is over the limit.
         """
-        if self._process is None:
+        if self._process is None and (self._revivals <= 0 or method == "load"):
             raise WorkerCrashed("the worker is not running", "")
         begin, outcome = time.monotonic(), ""
         try:
-            return self._call(method, params, begin + timeout, timeout, progress)
+            if self._process is None:
+                self._revive()
+            result = self._call(method, params, time.monotonic() + timeout, timeout, progress)
+            if method == "load":
+                self._replayed = {"load": (dict(params), timeout)}
+            elif method == "capture" and params.get("lane") == "pretend":
+                # Captures for a device that is there are made again when they are wanted.
+                self._replayed["capture"] = (dict(params), timeout)
+            return result
         except BaseException as e:
             outcome = type(e).__name__
             raise
         finally:
             if self._trace is not None:
                 self._trace(method, time.monotonic() - begin, outcome)
+
+    def _revive(self) -> None:
+        """Raises WorkerError if what was loaded can no longer be."""
+        self._revivals -= 1
+        self.restart()
+        for method, (params, timeout) in self._replayed.items():
+            self._call(method, params, time.monotonic() + timeout, timeout, None)
 
     def _call(self, method: str, params: Mapping[str, Any], deadline: float, timeout: float,
               progress: Callable[[dict[str, Any]], None] | None) -> dict[str, Any]:
@@ -192,7 +227,7 @@ class Worker:
             self._channel.send({"id": number, "method": method, "params": dict(params)}, deadline)
             return self._answer(number, deadline, progress)
         except Expired:
-            self._end(grace=0)
+            self._end()
             raise WorkerTimeout(f"{method} did not answer within {timeout:g} s") from None
         except Closed:
             raise self._crash() from None
@@ -202,7 +237,7 @@ class Worker:
             raise
         except BaseException:
             # Interrupted in the middle of a frame: the channel is out of step.
-            self._end(grace=0)
+            self._end()
             raise
 
     def _answer(
@@ -215,7 +250,10 @@ class Worker:
                 raise self._lie("it answered another question")
             if self._channel.received - begin > ANSWER_LIMIT or reports > PROGRESS_LIMIT:
                 raise self._lie("it does not stop sending")
-            kinds = message.keys() - {"id"}
+            kinds = message.keys() - {"id", "restart"}
+            if "restart" in message:
+                # It cannot use the GPU any more: what it answers is the last that it says.
+                self._end()
             if kinds == {"progress"} and isinstance(message["progress"], dict):
                 reports += 1
                 if progress is not None:
@@ -231,30 +269,33 @@ class Worker:
     def _crash(self) -> WorkerError:
         assert self._process is not None
         if process.wait(self._process, 1.0) is None:
-            return self._lie("it closed the channel and lived on")
-        over = self._watch is not None and self._watch.exceeded
-        code = self._end(grace=0)
-        how = f"it used more than {self._box.memory_bytes} bytes of memory and was killed" if over else _how(code)
+            self._end()
+            return WorkerCut(f"the worker broke the protocol: {CUT}")
+        over = self._watch.exceeded or (self._group.exceeded() if self._group else "")
+        code = self._end()
+        how = f"{over} and was killed" if over else CUT if code == CHANNEL_LOST else _how(code)
         return WorkerCrashed(how, self.stderr()[-process.TAIL :])
 
     def _lie(self, what: str) -> WorkerLied:
-        self._end(grace=0)
+        self._end()
         return WorkerLied(f"the worker broke the protocol: {what}")
 
-    def _end(self, *, grace: float) -> int:
+    def _end(self) -> int:
+        """Kill what is left of it. Returns its code."""
         if self._process is None:
             return 0
         ended, self._process = self._process, None
-        if self._watch is not None:
-            self._watch.stop()
+        self._watch.stop()
         try:
-            if grace <= 0:
-                # Also those that left the group.
+            # Also those that left the group; once it is waited for, its number may be another's.
+            if ended.poll() is None:
                 kill_tree(ended.pid)
-            code = process.stop(ended, grace=grace)
+            code = process.stop(ended, grace=0)
             self._stderr.join(1.0)
         finally:
             self._launch.finish()
+            if self._group:
+                self._group.end()
         return code
 
     def restart(self) -> None:
@@ -268,7 +309,7 @@ class Worker:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
             process.wait(self._process, 2.0)
-        self._end(grace=0.5)
+        self._end()
 
     def __enter__(self) -> Self:
         return self

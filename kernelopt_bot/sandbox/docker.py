@@ -14,13 +14,13 @@ from pathlib import Path
 from kernelopt_bot import process
 from kernelopt_bot.sandbox import binds
 from kernelopt_bot.sandbox.jail import Box, Launch
+from kernelopt_bot.sandbox.limits import TASKS
 
 CLIENT_ENVIRONMENT = (*process.BASE_ENVIRONMENT, "DOCKER_HOST", "DOCKER_CONTEXT", "XDG_RUNTIME_DIR")
 IMAGE_VARIABLE = "KERNELOPT_IMAGE"
 DEFAULT_IMAGE = "kernelopt-bot"
 HOST_ONLY = ("PATH", "LD_LIBRARY_PATH")
 """Variables that the image and the container runtime set themselves."""
-PIDS = 1024
 PRIVATE_TMP = "rw,nosuid,nodev,size=256m"
 
 
@@ -63,10 +63,13 @@ class DockerJail:
                     folder.chmod(0o777)
         command = ["docker", "run", "--rm", "--interactive", "--init", "--pull", "never", "--name", name,
                    "--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only",
-                   "--user", user, "--ipc", "private", "--shm-size", "1g", "--pids-limit", str(PIDS),
+                   "--user", user, "--ipc", "private", "--shm-size", "1g",
                    "--ulimit", "core=0", "--tmpfs", f"/tmp:{PRIVATE_TMP}", "--workdir", str(box.scratch)]  # fmt: skip
-        if box.memory_bytes:
-            command += ["--memory", str(box.memory_bytes), "--memory-swap", str(box.memory_bytes)]
+        command += ["--pids-limit", str(box.limits.tasks or TASKS)]
+        if memory := box.limits.memory_bytes:
+            command += ["--memory", str(memory), "--memory-swap", str(memory)]
+        if box.limits.disk_bytes:
+            command += ["--ulimit", f"fsize={box.limits.disk_bytes}"]
         if box.devices:
             command += ["--gpus", f'"device={box.environment["CUDA_VISIBLE_DEVICES"]}"']
         for variable, value in box.environment.items():

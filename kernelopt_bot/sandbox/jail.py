@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kernelopt_bot.sandbox import launcher
+from kernelopt_bot.sandbox.limits import DISK_MOST, NO_LIMITS, Limits
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class Box:
     """Folders it may read besides the system and the interpreter."""
     devices: tuple[Path, ...] = ()
     """Device nodes it may use; none without a GPU."""
-    memory_bytes: int | None = None
+    limits: Limits = NO_LIMITS
+    group: str = ""
+    """File of a control group to enter (`cgroup.Group.entrance`); '' for none."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ def launch_through(settings: dict[str, Any], command: tuple[str, ...]) -> tuple[
 
 
 def limits_of(box: Box) -> dict[str, Any]:
-    return {"rlimits": {"core": 0, "nofile": 8192, "fsize": 64 << 30}, "scratch": str(box.scratch)}
+    fsize = box.limits.disk_bytes or DISK_MOST
+    return {"rlimits": {"core": 0, "nofile": 8192, "fsize": fsize}, "scratch": str(box.scratch), "group": box.group}
 
 
 class ProcessJail:
@@ -91,7 +95,8 @@ class ProcessJail:
         return None
 
     def wrap(self, box: Box) -> Launch:
-        return Launch(launch_through(limits_of(box), (box.python, *box.arguments)), box.environment)
+        settings = limits_of(box) | {"orphans": "kill"}
+        return Launch(launch_through(settings, (box.python, *box.arguments)), box.environment)
 
 
 def close_all(descriptors: list[int]) -> None:

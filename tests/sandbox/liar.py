@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import struct
 import sys
+import threading
 import time
 from typing import Any
 
@@ -21,6 +23,34 @@ def frame(message: Any) -> bytes:
 def send(data: bytes) -> None:
     answers.write(data)
     answers.flush()
+
+
+def write_file(path: str, mib: int) -> None:
+    with open(path, "wb") as file:
+        for _ in range(mib):
+            file.write(os.urandom(1 << 20))
+
+
+def take(how: str, mib: int) -> list[Any]:
+    """Holds that much memory, in one of the ways in which a process can."""
+    if how == "own":
+        return [bytearray(os.urandom(1 << 20)) for _ in range(mib)]
+    if how == "children":
+        for _ in range(4):
+            if os.fork() == 0:
+                held = take("own", mib // 4)
+                time.sleep(20)
+                os._exit(len(held) % 2)
+        return []
+    if how == "shared":
+        pages = mmap.mmap(-1, mib << 20)
+        for _ in range(mib):
+            pages.write(os.urandom(1 << 20))
+        return [pages]
+    descriptor = os.memfd_create("hidden")
+    for _ in range(mib):
+        os.write(descriptor, os.urandom(1 << 20))
+    return [descriptor]
 
 
 def misbehave(method: str, number: int, params: dict[str, Any]) -> None:
@@ -75,9 +105,30 @@ def misbehave(method: str, number: int, params: dict[str, Any]) -> None:
         sys.stderr.flush()
         send(frame(result))
     elif method == "memory":
-        held = [bytearray(os.urandom(1 << 20)) for _ in range(int(params["mib"]))]
+        held = take(params["how"], int(params["mib"]))
         time.sleep(20)
         send(frame({"id": number, "result": {"held": len(held)}}))
+    elif method == "tasks":
+        for _ in range(params["count"]):
+            if os.fork() == 0:
+                time.sleep(30)
+                os._exit(0)
+        time.sleep(20)
+    elif method == "threads":
+        for _ in range(params["count"]):
+            threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+        time.sleep(20)
+    elif method == "files":
+        for i in range(params["count"]):
+            write_file(os.path.join(params["folder"], f"file-{i}"), params["mib"])
+        time.sleep(20)
+    elif method == "one file":
+        try:
+            write_file(os.path.join(params["folder"], "file"), params["mib"])
+        except OSError as e:
+            send(frame({"id": number, "error": {"kind": "bad_request", "message": str(e), "detail": ""}}))
+        else:
+            send(frame(result))
     elif method == "daemon":
         if os.fork() == 0:
             with contextlib.suppress(OSError):

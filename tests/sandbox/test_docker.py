@@ -11,6 +11,7 @@ import pytest
 
 from kernelopt_bot.sandbox.docker import DockerJail
 from kernelopt_bot.sandbox.jail import Box, Launch
+from kernelopt_bot.sandbox.limits import TASKS, Limits
 
 STAND_IN = """#!{python} -IS
 import json, os, sys
@@ -47,7 +48,8 @@ def wrap(tmp_path: Path, **options: object) -> Launch:
 
 
 def test_command(tmp_path: Path) -> None:
-    command = wrap(tmp_path, devices=(Path("/dev/nvidia0"),), memory_bytes=1 << 30).command
+    limits = Limits(memory_bytes=1 << 30, disk_bytes=1 << 31, tasks=99)
+    command = wrap(tmp_path, devices=(Path("/dev/nvidia0"),), limits=limits).command
     assert command[:2] == ("docker", "run")
     assert values(command, "--network") == ["none"] and values(command, "--cap-drop") == ["ALL"]
     assert values(command, "--security-opt") == ["no-new-privileges"] and "--read-only" in command
@@ -55,6 +57,8 @@ def test_command(tmp_path: Path) -> None:
     expected = "65534:65534" if os.getuid() == 0 else f"{os.getuid()}:{os.getgid()}"
     assert values(command, "--user") == [expected]
     assert values(command, "--gpus") == ['"device=GPU-1"'] and values(command, "--memory") == [str(1 << 30)]
+    assert values(command, "--pids-limit") == ["99"]
+    assert values(command, "--ulimit") == ["core=0", f"fsize={1 << 31}"]
     assert values(command, "--env") == ["CUDA_VISIBLE_DEVICES=GPU-1", "A=1"]
     mounts = values(command, "--mount")
     assert [m for m in mounts if "readonly" not in m and "tmpfs" not in m] == [
@@ -68,6 +72,7 @@ def test_command(tmp_path: Path) -> None:
 def test_no_gpu_and_no_limit_unless_given(tmp_path: Path) -> None:
     command = wrap(tmp_path).command
     assert "--gpus" not in command and "--memory" not in command
+    assert values(command, "--pids-limit") == [str(TASKS)] and values(command, "--ulimit") == ["core=0"]
 
 
 def test_the_container_is_removed_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

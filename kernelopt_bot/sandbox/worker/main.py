@@ -6,14 +6,15 @@ the user's code) or `kernel` (never does).
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
-from kernelopt_bot.sandbox.worker.protocol import WorkerFault, read_frame, write_frame
+from kernelopt_bot.sandbox.worker.protocol import CHANNEL_LOST, ProtocolViolation, WorkerFault, read_frame, write_frame
 
 Method = Callable[["Context", dict[str, Any]], dict[str, Any]]
 
@@ -57,12 +58,36 @@ def _methods(role: str) -> tuple[dict[str, Method], Exception | None]:
         return {}, e
 
 
+def _channel_lost(error: Exception) -> NoReturn:
+    with contextlib.suppress(OSError):
+        os.write(2, f"kernelopt worker: the channel to the host is lost: {error}\n".encode())
+    os._exit(CHANNEL_LOST)
+
+
+def _question(requests: BinaryIO) -> dict[str, Any] | None:
+    try:
+        return read_frame(requests)
+    except (OSError, ProtocolViolation) as e:
+        _channel_lost(e)
+
+
+def _gpu_lost() -> bool:
+    """Whether an error that stays (an illegal address, a lost device) has made CUDA useless to this process."""
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+    except Exception:
+        return True
+    return False
+
+
 def main(role: str, scratch: str) -> int:
     requests, answers = _channel()
     context = Context(scratch, answers)
     # Before the first question, which then waits for as little of torch's import as is left.
     methods, failure = _methods(role)
-    while (request := read_frame(requests)) is not None:
+    while (request := _question(requests)) is not None:
         context._id = request.get("id")
         try:
             if failure is not None:
@@ -77,7 +102,12 @@ def main(role: str, scratch: str) -> int:
             answer = {"error": {"kind": "out_of_memory", "message": "the host's memory is used up", "detail": ""}}
         except Exception as e:
             answer = {"error": {"kind": "bug", "message": f"{type(e).__name__}: {e}", "detail": traceback.format_exc()}}
-        write_frame(answers, {"id": context._id, **answer})
+        if _gpu_lost():
+            answer["restart"] = True
+        try:
+            write_frame(answers, {"id": context._id, **answer})
+        except OSError as e:
+            _channel_lost(e)
     return 0
 
 

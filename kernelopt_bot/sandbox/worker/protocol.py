@@ -7,6 +7,7 @@ reach the channel. Requests carry a number that the answer must echo.
     request   {"id": 7, "method": "capture", "params": {...}}
     answer    {"id": 7, "result": {...}}
             | {"id": 7, "error": {"kind": "target_import", "message": "...", "detail": "traceback"}}
+              either with "restart": true where this process can use its GPU no longer
     progress  {"id": 7, "progress": {"text": "...", "done": 3, "of": 10}}   (any number, before the answer)
 
 A tensor travels as `TensorRef`: {"file": name relative to the scratch folder, "dtype": "float32",
@@ -21,6 +22,8 @@ from typing import Any, BinaryIO
 
 LIMIT = 64 * 1024 * 1024
 """Largest frame in bytes; a longer one is a protocol violation."""
+CHANNEL_LOST = 87
+"""Code with which a worker ends that can no longer read or write its channel."""
 
 
 class ProtocolViolation(Exception):
