@@ -1,13 +1,13 @@
 """The arguments of a step, and guarded memory for them.
 
 A `Slot` is one tensor argument. An `Arena` holds a fresh copy of every storage between two guard bands, with the same
-alignment modulo 256 bytes and the same strides, aliasing and offsets as in the wrapper.
+alignment modulo 256 bytes and the same strides, aliasing and offsets as in the wrapper; `Contents` is what of it is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -23,7 +23,9 @@ LEAST_GUARD, MOST_GUARD = 1 << 16, 1 << 24
 """Bytes of one guard band: as large as the storage within these bounds, so that a lost mask of a whole row shows."""
 ALIGNMENT = 256
 """Bytes; what the CUDA caching allocator aligns to is a multiple of it."""
-CHECKSUM_CHUNK = 1 << 24
+WORD = 8
+CHECKSUM_CHUNK = 1 << 21
+"""Words summed at a time."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,10 @@ def parse_argument(argument: Any, name: str) -> Slot | Scalar:
         raise WorkerFault("bad_request", f"argument {name} is not understood: {e}") from e
 
 
-@dataclass
-class _Block:
-    """One storage's memory: [guard | lead-in | payload | guard] in bytes; `low` is where the payload begins in the
-    wrapper's own storage."""
+@dataclass(frozen=True)
+class Block:
+    """One storage's memory in bytes, the payload from `start` on; `low` is where the payload begins in the wrapper's
+    own storage."""
 
     memory: Tensor
     start: int
@@ -95,55 +97,80 @@ class _Block:
     low: int
 
 
-@dataclass
-class Arena:
-    """Guarded memory for `slots` on `device`; floating tensors in float64 where `promoted`.
+def spans(slots: Sequence[Slot], promoted: bool = False) -> dict[str, tuple[int, int]]:
+    """Storage -> (first byte, bytes) that its arguments cover; floating types in float64 where `promoted`.
 
-    Raises WorkerFault out_of_memory or, where `promoted`, ValueError for a storage seen under two types.
+    Raises ValueError where `promoted` and a storage is seen under two types.
     """
+    groups: dict[str, list[Slot]] = {}
+    for slot in slots:
+        groups.setdefault(slot.storage, []).append(slot)
+    found = {}
+    for storage, group in groups.items():
+        if promoted and len({s.dtype for s in group}) > 1:
+            raise ValueError("two arguments see one buffer under different types")
+        low = min(s.offset * _dtype(s, promoted).itemsize for s in group)
+        high = max((s.offset + s.extent) * _dtype(s, promoted).itemsize for s in group)
+        found[storage] = low, max(high - low, 0)
+    return found
 
-    slots: Sequence[Slot]
-    device: torch.device
+
+def _dtype(slot: Slot, promoted: bool) -> torch.dtype:
+    return torch.float64 if promoted and slot.dtype.is_floating_point else slot.dtype
+
+
+def _guard(size: int) -> int:
+    return -(-min(max(LEAST_GUARD, size), MOST_GUARD) // ALIGNMENT) * ALIGNMENT
+
+
+def arena_bytes(slots: Sequence[Slot], *, promoted: bool = False, bare: bool = False) -> int:
+    """What an `Arena` of these takes. Raises ValueError as `spans`."""
+    sizes = [size for _, size in spans(slots, promoted).values()]
+    return sum(size + 2 * ALIGNMENT + (0 if bare else 2 * _guard(size)) for size in sizes)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The bytes of storages, seen through slots."""
+
+    blocks: Mapping[str, Block]
     promoted: bool = False
-    blocks: dict[str, _Block] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        groups: dict[str, list[Slot]] = {}
-        for slot in self.slots:
-            groups.setdefault(slot.storage, []).append(slot)
-        for storage, group in groups.items():
-            if self.promoted and len({s.dtype for s in group}) > 1:
-                raise ValueError("two arguments see one buffer under different types")
-            low = min(s.offset * self._dtype(s).itemsize for s in group)
-            high = max((s.offset + s.extent) * self._dtype(s).itemsize for s in group)
-            self.blocks[storage] = self._allocate(low, max(high - low, 0))
-
-    def _dtype(self, slot: Slot) -> torch.dtype:
-        return torch.float64 if self.promoted and slot.dtype.is_floating_point else slot.dtype
-
-    def _allocate(self, low: int, size: int) -> _Block:
-        guard = min(max(LEAST_GUARD, size), MOST_GUARD)
-        guard = -(-guard // ALIGNMENT) * ALIGNMENT
-        total = -(-(2 * guard + ALIGNMENT + size) // 16) * 16
-        try:
-            memory = torch.full((total + ALIGNMENT,), GUARD_BYTE, dtype=torch.uint8, device=self.device)
-        except (torch.OutOfMemoryError, RuntimeError) as e:
-            if "memory" not in str(e):
-                raise
-            raise WorkerFault("out_of_memory", f"{total} bytes for a guarded buffer are not free") from e
-        shift = -memory.data_ptr() % ALIGNMENT
-        return _Block(memory[shift : shift + total], guard + low % ALIGNMENT, size, low)
 
     def view(self, slot: Slot) -> Tensor:
-        block, dtype = self.blocks[slot.storage], self._dtype(slot)
+        block, dtype = self.blocks[slot.storage], _dtype(slot, self.promoted)
         begin = block.start + slot.offset * dtype.itemsize - block.low
         flat = block.memory[begin : begin + slot.extent * dtype.itemsize].view(dtype)
         return flat.as_strided(slot.shape, slot.stride)
 
     def payload(self, storage: str) -> Tensor:
-        """The storage's bytes between the guards."""
+        """The storage's bytes, without guards."""
         block = self.blocks[storage]
         return block.memory[block.start : block.start + block.size]
+
+    def kept(self, storages: Iterable[str], home: torch.device) -> Contents:
+        """A copy of these storages alone, without guards, on `home`."""
+        copies = {}
+        for storage in storages:
+            memory = self.payload(storage).to(home, copy=True)
+            copies[storage] = Block(memory, 0, memory.numel(), self.blocks[storage].low)
+        return Contents(copies, self.promoted)
+
+    def nbytes(self) -> int:
+        return sum(block.memory.numel() for block in self.blocks.values())
+
+
+class Arena(Contents):
+    """Fresh memory for `slots` on `device`, every byte of it GUARD_BYTE; floating tensors in float64 where `promoted`.
+
+    `bare` leaves the guard bands out and ends each allocation with the storage's last byte: for tools that know where
+    an allocation ends. Raises WorkerFault out_of_memory or, where `promoted`, ValueError as `spans`.
+    """
+
+    def __init__(
+        self, slots: Sequence[Slot], device: torch.device, promoted: bool = False, *, bare: bool = False
+    ) -> None:
+        super().__init__({storage: _allocate(low, size, device, bare)
+                          for storage, (low, size) in spans(slots, promoted).items()}, promoted)
 
     def intact(self) -> bool:
         """Whether both guard bands of every storage are as they were."""
@@ -154,15 +181,39 @@ class Arena:
         return True
 
     def checksum(self, storage: str, key: int) -> tuple[int, int]:
-        """Two sums of a storage's bytes, the second weighted by place and by the secret `key`."""
-        data, plain, weighted = self.payload(storage), 0, 0
-        for begin in range(0, data.numel(), CHECKSUM_CHUNK):
-            part = data[begin : begin + CHECKSUM_CHUNK].to(torch.int64)
-            place = torch.arange(begin, begin + part.numel(), device=part.device)
-            weights = ((place + 1) * (key | 1)) % 2147483647
-            plain += int(part.sum())
-            weighted += int((part * weights).sum())
+        """Two sums modulo 2**64 of a storage's 8-byte words, the second with odd weights by place and secret `key`.
+
+        One changed word changes both, since an odd weight has an inverse modulo 2**64. Where the storage does not
+        begin or end with a word, up to 7 bytes of its guards count too.
+        """
+        block = self.blocks[storage]
+        begin, end = block.start // WORD * WORD, -(-(block.start + block.size) // WORD) * WORD
+        words = block.memory[begin:end].view(torch.int64)
+        sums = torch.zeros(2, dtype=torch.int64, device=words.device)
+        if words.numel():
+            odd = key | 1
+            weights = torch.arange(min(words.numel(), CHECKSUM_CHUNK), device=words.device) * (2 * odd) + 1
+        for first in range(0, words.numel(), CHECKSUM_CHUNK):
+            part = words[first : first + CHECKSUM_CHUNK]
+            shift = (first * 2 * odd + (1 << 63)) % (1 << 64) - (1 << 63)
+            sums[0] += part.sum()
+            sums[1] += (part * (weights[: part.numel()] + shift)).sum()
+        plain, weighted = sums.tolist()
         return plain, weighted
 
-    def nbytes(self) -> int:
-        return sum(block.memory.numel() for block in self.blocks.values())
+
+def _allocate(low: int, size: int, device: torch.device, bare: bool) -> Block:
+    """[guard | lead-in | payload | guard]; the payload's address modulo ALIGNMENT is that of the wrapper's."""
+    guard = 0 if bare else _guard(size)
+    start = guard + low % ALIGNMENT
+    total = start + size if bare else -(-(2 * guard + ALIGNMENT + size) // 16) * 16
+    # cudaMalloc's addresses are aligned, so that nothing need lie before or behind
+    spare = 0 if bare and device.type == "cuda" else ALIGNMENT
+    try:
+        memory = torch.full((total + spare,), GUARD_BYTE, dtype=torch.uint8, device=device)
+    except (torch.OutOfMemoryError, RuntimeError) as e:
+        if "memory" not in str(e):
+            raise
+        raise WorkerFault("out_of_memory", f"{total} bytes for a guarded buffer are not free") from e
+    shift = -memory.data_ptr() % ALIGNMENT if spare else 0
+    return Block(memory[shift : shift + total], start, size, low)

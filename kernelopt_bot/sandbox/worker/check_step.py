@@ -19,8 +19,9 @@ from torch import Tensor
 
 from kernelopt_bot.contract.candidate import Plan
 from kernelopt_bot.sandbox.worker import families as input_families
-from kernelopt_bot.sandbox.worker import launch_order, precision, seeds
-from kernelopt_bot.sandbox.worker.buffers import GUARD_BYTE, Arena, Slot, parse_argument
+from kernelopt_bot.sandbox.worker import golden, launch_order, precision, seeds
+from kernelopt_bot.sandbox.worker.buffers import GUARD_BYTE, Arena, Contents, Slot, parse_argument
+from kernelopt_bot.sandbox.worker.draws import draw
 from kernelopt_bot.sandbox.worker.interpret import DeadlinePassed, deadline
 from kernelopt_bot.sandbox.worker.lane import Lane, need_lane
 from kernelopt_bot.sandbox.worker.launchers import LOST, Baseline, Candidate, Runner, run
@@ -28,15 +29,8 @@ from kernelopt_bot.sandbox.worker.promote import CannotPromote
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.tensors import Scratch
 
-SECOND_POISON = 0x5A
 ORDER_FAMILIES = ("normal", "captured")
 """The first of these that is asked for also runs with the programs in other orders."""
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    arena: Arena
-    untouched: bool
 
 
 @dataclass
@@ -90,130 +84,127 @@ class StepCheck:
             self.findings.float64 = f"the kernel cannot be promoted: {e}"
         except WorkerFault as e:
             self.findings.float64 = f"the promoted kernel does not load: {e.message}"
+        self.room = golden.room(
+            self.slots, self.device, scratch_bytes=self.candidate.scratch_bytes,
+            program_bytes=params.get("program_bytes"), promoted=self.reference is not None)
+        self.stored = sorted({s.storage for s in self.slots if s.stored})
 
     def values(self, family: str, generator: torch.Generator) -> dict[str, Tensor]:
         """Contents of every argument that the baseline reads."""
         made = {}
         for slot in (s for s in self.slots if s.loaded):
-            recorded = slot.recorded(self.scratch)
             index = not slot.dtype.is_floating_point and slot.dtype is not torch.bool
             chosen = "captured" if index and slot.saved is not None else family
-            like = recorded if recorded.device.type == "meta" else recorded.to(self.device)
-            made[slot.name] = input_families.make(chosen, like, slot.stats, generator)
+            own_range = slot.stats is None and not slot.dtype.is_floating_point
+            known = slot if chosen == "captured" or own_range else replace(slot, saved=None)
+            made[slot.name] = draw(chosen, known.recorded(self.scratch), slot.stats, generator, self.room.home)
         return made
 
     def launch(
-        self, runner: Runner, who: str, values: Mapping[str, Tensor], poison: int, promoted: bool = False
-    ) -> _Outcome:
-        """One launch in fresh memory, with `poison` in what the baseline only writes."""
-        arena = Arena(self.slots, self.device, promoted)
+        self, runner: Runner, who: str, values: Mapping[str, Tensor], poison: int, *, promoted: bool = False,
+        watched: bool = True,
+    ) -> tuple[Arena, bool]:
+        """One launch in fresh memory, with `poison` in what the baseline only writes: (memory after it, whether the
+        inputs are as they were, where `watched`)."""
+        arena = Arena(self.slots, self.device, promoted, bare=promoted)
         read = {s.storage for s in self.slots if s.loaded}
         for slot in self.slots:
             if slot.loaded:
                 input_families.writable(arena.view(slot)).copy_(input_families.writable(values[slot.name]))
             elif slot.storage not in read:
                 arena.payload(slot.storage).fill_(poison)
-        inputs = sorted({s.storage for s in self.slots} - {s.storage for s in self.slots if s.stored})
+        inputs = sorted({s.storage for s in self.slots} - set(self.stored)) if watched else []
         key = seeds.derive(self.secret, "checksum", 0)
         before = [arena.checksum(s, key) for s in inputs]
         run(runner, {**self.scalars, **{s.name: arena.view(s) for s in self.slots}}, self.device, who)
-        return _Outcome(arena, before == [arena.checksum(s, key) for s in inputs])
+        return arena, before == [arena.checksum(s, key) for s in inputs]
 
     def family(self, family: str, index: int) -> dict[str, Any]:
         """One `FamilyResult`."""
         purpose = f"check_step/{family}"
         values = self.values(family, seeds.generator(self.secret, purpose, index, self.device))
+        reference = self._reference(values)
         try:
-            base = [self.launch(self.baseline, "the baseline", values, p) for p in (GUARD_BYTE, SECOND_POISON)]
+            base = golden.repeated(
+                lambda poison: self.launch(self.baseline, "the baseline", values, poison, watched=False),
+                self.slots, self.device, self.room.home)
         except WorkerFault as e:
             raise WorkerFault("unsupported" if e.kind == "runtime_failed" else e.kind, e.message, e.detail) from e
-        ours = [self.launch(self.candidate, "the candidate", values, p) for p in (GUARD_BYTE, SECOND_POISON)]
-        reference = self._reference(values)
+        outputs: list[dict[str, Any]] = []
+        ours = golden.repeated(
+            lambda poison: self.launch(self.candidate, "the candidate", values, poison), self.slots, self.device,
+            self.room.home, look=lambda arena: outputs.extend(self._compared(arena, base.first, reference)))
         reasons = self._memory(base, ours)
-        outputs = [
-            precision.compare(s.name, ours[0].arena.view(s), base[0].arena.view(s),
-                              None if reference is None else reference.view(s), **self.rule)
-            for s in self.slots if s.stored
-        ]
         reasons += [f"{o['name']}: {o['reason']}" for o in outputs if not o["passed"]]
         if not reasons and family == self.order_family and self.findings.orders is None:
-            reasons += self._orders(values, ours[0].arena, base[0].arena, reference)
+            reasons += self._orders(values, ours.first, base.first, reference)
         return {"family": family, "seed": seeds.derive(self.secret, purpose, index), "outputs": outputs,
                 "passed": not reasons, "reason": "; ".join(reasons)}
 
-    def _orders(self, values: Mapping[str, Tensor], usual: Arena, base: Arena, reference: Arena | None) -> list[str]:
+    def _compared(self, candidate: Contents, base: Contents, reference: Contents | None) -> list[dict[str, Any]]:
+        """`OutputResult` of every output."""
+        return [precision.compare(s.name, candidate.view(s), base.view(s),
+                                  None if reference is None else reference.view(s), **self.rule)
+                for s in self.slots if s.stored]
+
+    def _orders(
+        self, values: Mapping[str, Tensor], usual: Contents, base: Contents, reference: Contents | None
+    ) -> list[str]:
         """The candidate with its programs in other orders, against its own first result: equal bits where the baseline
         has them, else by the precision rule. Raises WorkerFault."""
         self.findings.orders = 0
-        stored = sorted({s.storage for s in self.slots if s.stored})
         for words, runner in launch_order.orders(
                 self.candidate, self.source, self.baseline, self.scalars, self.device):
-            arena = self.launch(runner, "the candidate in another order", values, GUARD_BYTE).arena
-            same = all(torch.equal(arena.payload(s), usual.payload(s)) for s in stored)
+            arena, _ = self.launch(runner, "the candidate in another order", values, GUARD_BYTE, watched=False)
+            same = golden.equal(arena, usual, self.stored, self.device)
             if not same and self.findings.deterministic is None:
-                same = arena.intact() and all(precision.compare(
-                    s.name, arena.view(s), base.view(s), None if reference is None else reference.view(s),
-                    **self.rule)["passed"] for s in self.slots if s.stored)
+                same = arena.intact() and all(o["passed"] for o in self._compared(arena, base, reference))
             if not same:
                 self.findings.order_dependent = words
                 return [f"the result depends on the order of the programs ({words})"]
             self.findings.orders += 1
         return []
 
-    def _reference(self, values: Mapping[str, Tensor]) -> Arena | None:
+    def _reference(self, values: Mapping[str, Tensor]) -> Contents | None:
         if self.reference is None:
             return None
         try:
-            return self.launch(self.reference, "the float64 reference", values, GUARD_BYTE, promoted=True).arena
+            arena, _ = self.launch(
+                self.reference, "the float64 reference", values, GUARD_BYTE, promoted=True, watched=False)
+            return arena.kept(self.stored, self.room.home)
         except ValueError as e:
             self.findings.float64 = str(e)
         except WorkerFault as e:
             if e.detail == LOST:
+                raise WorkerFault("unsupported", e.message, e.detail) from e
+            if e.kind == "out_of_memory":
                 raise
             self.findings.float64 = e.message
         self.reference = None
         return None
 
-    def _memory(self, base: Sequence[_Outcome], ours: Sequence[_Outcome]) -> list[str]:
+    def _memory(self, base: golden.Repeated, ours: golden.Repeated) -> list[str]:
         """Reasons from guards, inputs, coverage and repeatability; notes them in the findings."""
         reasons = []
         found = self.findings
-        if not all(o.untouched for o in ours):
+        if not ours.untouched:
             found.inputs_untouched = False
             reasons.append("an input was changed")
-        if not all(o.arena.intact() for o in ours):
+        if not ours.intact:
             found.guards_intact = False
             reasons.append("memory outside of a buffer was written")
-        missed, outside, base_same, ours_same = self._writes([o.arena for o in base], [o.arena for o in ours])
+        missed, outside = golden.coverage(base, ours, self.device)
         if missed:
             found.covered = False
             reasons.append(f"{missed} bytes that the baseline writes were not written")
         if outside:
             found.guards_intact = False
             reasons.append(f"{outside} bytes that the baseline leaves alone were written")
-        if base_same:
-            found.deterministic = ours_same and found.deterministic is not False
-            if not ours_same:
+        if base.same:
+            found.deterministic = ours.same and found.deterministic is not False
+            if not ours.same:
                 reasons.append("two runs on the same input differ, the baseline's do not")
         return reasons
-
-    def _writes(self, base: Sequence[Arena], ours: Sequence[Arena]) -> tuple[int, int, bool, bool]:
-        """(bytes missed, bytes written outside, baseline repeats, candidate repeats) over all written storages."""
-        read = {s.storage for s in self.slots if s.loaded}
-        missed = outside = 0
-        base_same = ours_same = True
-        for storage in sorted({s.storage for s in self.slots if s.stored}):
-            a, b, c, d = (arena.payload(storage) for arena in (*base, *ours))
-            if storage in read:
-                base_same, ours_same = base_same and torch.equal(a, b), ours_same and torch.equal(c, d)
-                continue
-            by_base = (a != GUARD_BYTE) | (b != SECOND_POISON)
-            by_ours = (c != GUARD_BYTE) | (d != SECOND_POISON)
-            missed += int((by_base & ~by_ours).sum())
-            outside += int((by_ours & ~by_base).sum())
-            base_same = base_same and not bool(((a != b) & by_base).any())
-            ours_same = ours_same and not bool(((c != d) & by_ours).any())
-        return missed, outside, base_same, ours_same
 
 
 def check_step(params: Mapping[str, Any], scratch: Scratch, folder: str) -> dict[str, Any]:
@@ -221,12 +212,17 @@ def check_step(params: Mapping[str, Any], scratch: Scratch, folder: str) -> dict
 
     `seeds` (default 1) draws each random family so often. `budget_s` bounds the interpreter lane in seconds. The first
     failing family ends the check; `not_run` lists [family, index, reason] of what was left out. `scratch_bytes` is what
-    the candidate allocates for itself.
+    the candidate allocates for itself. `program_bytes`: the whole program's peak, which with twice the step's buffers
+    bounds what the check may take (`golden.room`); `peak_bytes` is what it took of the GPU, null without one.
     """
     started = time.monotonic()
     budget = params.get("budget_s")
     end = started + float(budget) if budget is not None and params["lane"] == "interpret" else None
     check = StepCheck(params, scratch, folder)
+    on_gpu = check.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(check.device)
+    before = torch.cuda.memory_allocated(check.device) if on_gpu else 0
     repeats = int(params.get("seeds", 1))
     wanted = [(f, i) for f in params["families"] for i in range(1 if f in ("captured", "zero") else repeats)]
     results: list[dict[str, Any]] = []
@@ -242,11 +238,13 @@ def check_step(params: Mapping[str, Any], scratch: Scratch, folder: str) -> dict
                 stopped = "an earlier family failed"
                 break
     found = check.findings
-    payload = sum({s.storage: s.extent * s.dtype.itemsize for s in check.slots}.values())
+    room = check.room
     return {
         "families": results, "inputs_untouched": found.inputs_untouched, "guards_intact": found.guards_intact,
         "covered": found.covered, "deterministic": found.deterministic, "float64": found.float64,
         "orders": found.orders, "order_dependent": found.order_dependent,
-        "peak_bytes": payload + check.candidate.scratch_bytes, "scratch_bytes": check.candidate.scratch_bytes,
+        "peak_bytes": torch.cuda.max_memory_allocated(check.device) - before if on_gpu else None,
+        "needed_bytes": room.needed, "limit_bytes": room.limit, "golden": "device" if room.home == check.device else
+        "host", "scratch_bytes": check.candidate.scratch_bytes,
         "not_run": [[f, i, stopped] for f, i in wanted[len(results):]], "seconds": time.monotonic() - started,
     }

@@ -31,7 +31,7 @@ def slot(name: str = "a", shape: tuple[int, ...] = (3, 5), offset: int = 0, stor
 def test_views_have_the_layout_and_alignment_of_the_original() -> None:
     for offset in (0, 1, 3, 64, 65):
         arena = Arena([slot(offset=offset)], CPU)
-        view = arena.view(arena.slots[0])
+        view = arena.view(slot(offset=offset))
         assert view.shape == (3, 5) and view.data_ptr() % ALIGNMENT == offset * 4 % ALIGNMENT
         view.fill_(1.0)
         assert arena.intact() and arena.payload("a").numel() == 60
@@ -46,8 +46,9 @@ def test_a_byte_written_in_a_guard_is_seen(place: int) -> None:
 
 
 def test_arguments_of_one_storage_share_memory() -> None:
-    arena = Arena([slot("a", storage="s"), slot("b", offset=5, storage="s"), slot("c")], CPU)
-    a, b, c = (arena.view(s) for s in arena.slots)
+    slots = [slot("a", storage="s"), slot("b", offset=5, storage="s"), slot("c")]
+    arena = Arena(slots, CPU)
+    a, b, c = (arena.view(s) for s in slots)
     a.zero_()
     b.fill_(2.0)
     assert a[1, 0] == 2.0 and not torch.equal(c, a)
@@ -55,8 +56,9 @@ def test_arguments_of_one_storage_share_memory() -> None:
 
 
 def test_promotion_widens_floats_only() -> None:
-    arena = Arena([slot(), slot("i", dtype=torch.int32)], CPU, promoted=True)
-    assert arena.view(arena.slots[0]).dtype is torch.float64 and arena.view(arena.slots[1]).dtype is torch.int32
+    slots = [slot(), slot("i", dtype=torch.int32)]
+    arena = Arena(slots, CPU, promoted=True)
+    assert arena.view(slots[0]).dtype is torch.float64 and arena.view(slots[1]).dtype is torch.int32
     with pytest.raises(ValueError, match="different types"):
         Arena([slot(storage="s"), slot("b", storage="s", dtype=torch.int32)], CPU, promoted=True)
 

@@ -1,0 +1,133 @@
+"""What a launch left behind: kept where there is room for it, and compared piece by piece on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernelopt_bot.sandbox.worker.buffers import GUARD_BYTE, Arena, Contents, Slot, arena_bytes, spans
+from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+
+SECOND_POISON = 0x5A
+PIECE = 1 << 25
+"""Bytes compared at a time."""
+WORKING = 1 << 29
+"""Bytes that comparisons and draws take beside the buffers: some 14 float64 temporaries of `precision.CHUNK`."""
+ALWAYS = 4 << 30
+"""Bytes that gate 2 may take whatever the program's size: a small model's step is not refused for its guard bands."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Device memory in bytes: what gate 2 needs in the chosen way, what it may take, and where results are kept."""
+
+    needed: int
+    limit: int | None
+    home: torch.device
+
+
+def room(
+    slots: Sequence[Slot], device: torch.device, *, scratch_bytes: int, program_bytes: int | None, promoted: bool,
+) -> Room:
+    """Where inputs, results and references wait: on the device if there is room, else on the host.
+
+    The limit is the peak of the whole program plus twice the step's buffers, and never more than is free;
+    `program_bytes` None means that the program's peak is not known. `promoted`: there is a float64 reference.
+    Raises WorkerFault out_of_memory where even keeping everything on the host does not suffice.
+    """
+    payload = sum(size for _, size in spans(slots).values())
+    stored = {s.storage for s in slots if s.stored}
+    results = sum(size for name, (_, size) in spans(slots).items() if name in stored)
+    values = sum(s.extent * s.dtype.itemsize for s in slots if s.loaded)
+    guarded = arena_bytes(slots) + scratch_bytes
+    wide = wide_results = 0
+    if promoted:
+        try:
+            wide = arena_bytes(slots, promoted=True, bare=True)
+            wide_results = sum(size for name, (_, size) in spans(slots, True).items() if name in stored)
+        except ValueError:
+            pass
+    limit = None if program_bytes is None else max(ALWAYS, program_bytes + 2 * payload)
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free = torch.cuda.mem_get_info(device)[0] + unused
+        limit = free if limit is None else min(limit, free)
+    # baseline's and candidate's first results, the reference, and the mask of a partial write stay
+    resident = values + max(guarded + wide_results + 3 * results, wide) + WORKING
+    if limit is None or resident <= limit:
+        return Room(resident, limit, device)
+    streamed = max(guarded, wide) + WORKING
+    if streamed > limit:
+        raise WorkerFault("out_of_memory", f"the step's check needs {streamed} bytes of device memory, "
+                          f"{limit} are allowed (buffers of {payload} bytes)")
+    return Room(streamed, limit, torch.device("cpu"))
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Two launches on the same inputs, with different poison in what is only written."""
+
+    first: Contents
+    """The written storages after the first launch, on `Room.home`."""
+    written: Mapping[str, Tensor | None]
+    """Storage that the step only writes -> whether each byte was written; None: all of it."""
+    same: bool
+    """Whether both launches wrote the same bits."""
+    untouched: bool
+    intact: bool
+
+
+def pieces(*tensors: Tensor, device: torch.device) -> Iterator[tuple[Tensor, ...]]:
+    """Flat tensors of equal length, `PIECE` elements at a time, on `device`."""
+    for start in range(0, tensors[0].numel(), PIECE):
+        yield tuple(t[start : start + PIECE].to(device) for t in tensors)
+
+
+def equal(a: Contents, b: Contents, storages: Sequence[str], device: torch.device) -> bool:
+    """Whether the bytes of `storages` are the same."""
+    return all(torch.equal(x, y) for s in storages for x, y in pieces(a.payload(s), b.payload(s), device=device))
+
+
+def repeated(
+    launch: Callable[[int], tuple[Arena, bool]], slots: Sequence[Slot], device: torch.device, home: torch.device,
+    look: Callable[[Arena], None] = lambda arena: None,
+) -> Repeated:
+    """Launch twice. `launch` takes the poison and returns the arena and whether inputs are as they were; `look` sees
+    the first arena while it is on the device. Raises WorkerFault."""
+    read = {s.storage for s in slots if s.loaded}
+    stored = sorted({s.storage for s in slots if s.stored})
+    arena, untouched = launch(GUARD_BYTE)
+    intact = arena.intact()
+    look(arena)
+    first = arena.kept(stored, home)
+    del arena
+    second, again = launch(SECOND_POISON)
+    same = equal(first, second, [s for s in stored if s in read], device)
+    written: dict[str, Tensor | None] = {}
+    for storage in (s for s in stored if s not in read):
+        marks: list[Tensor] = []
+        for a, b in pieces(first.payload(storage), second.payload(storage), device=device):
+            mark = (a != GUARD_BYTE) | (b != SECOND_POISON)
+            same = same and not bool(((a != b) & mark).any())
+            marks.append(mark.to(home))
+        written[storage] = None if all(bool(m.all()) for m in marks) else torch.cat(marks)
+    return Repeated(first, written, same, untouched and again, intact and second.intact())
+
+
+def coverage(base: Repeated, ours: Repeated, device: torch.device) -> tuple[int, int]:
+    """(bytes that only the baseline wrote, bytes that only the candidate wrote)."""
+    missed = outside = 0
+    for storage, a in base.written.items():
+        b = ours.written[storage]
+        if a is None and b is not None:
+            missed += b.numel() - int(b.count_nonzero())
+        elif b is None and a is not None:
+            outside += a.numel() - int(a.count_nonzero())
+        elif a is not None and b is not None:
+            for x, y in pieces(a, b, device=device):
+                missed += int((x & ~y).count_nonzero())
+                outside += int((y & ~x).count_nonzero())
+    return missed, outside
