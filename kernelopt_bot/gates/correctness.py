@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelopt_bot.compiler.program import Kernel, Step
+from kernelopt_bot.compiler.run import KernelRun
 from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
 from kernelopt_bot.gates.answers import Caller, Malformed, judged, need
 from kernelopt_bot.gates.verdict import Status, Verdict
@@ -21,9 +22,11 @@ Others may be cut by the budget of the interpreter lane; what was cut is in the 
 def check_kernel(
     candidate: KernelCandidate, baseline: Kernel, step: Step, arguments: Mapping[str, Any], worker: Caller, *,
     lane: str, secret: str, precision: Mapping[str, float], budget_s: float, families: Sequence[str] = FAMILIES,
+    timeout_s: float | None = None,
 ) -> Verdict:
     """`arguments`: the step's recorded call (`CallJson`); `lane`: `cuda` or `interpret`; `budget_s` bounds the
-    interpreter lane. The worker is a kernel worker."""
+    interpreter lane, `timeout_s` the whole call (a minute and four budgets, unless it is given). The worker is a
+    kernel worker."""
     params = {
         "baseline": {"source": baseline.source, "integers": integers(step)},
         "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
@@ -33,10 +36,34 @@ def check_kernel(
     }
 
     def judge() -> Verdict:
-        answer = worker.call("check_step", params, timeout=60 + 4 * budget_s)
+        answer = worker.call("check_step", params, timeout=timeout_s or 60 + 4 * budget_s)
         return _step(answer, families)
 
     return judged("correctness", judge)
+
+
+def check_run(
+    candidate: KernelCandidate, run: KernelRun, arguments: Sequence[Any], worker: Caller, *, lane: str, secret: str,
+    precision: Mapping[str, float], budget_s: float, families: Sequence[str] = FAMILIES,
+) -> Verdict:
+    """As `check_kernel` for a run of several kernels; `arguments`: one for each of the run's buffers
+    (`run_arguments`), lent to the worker."""
+    params = {
+        "baseline": run.baseline(), "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
+        "arguments": list(arguments), "lane": lane, "secret": secret, "families": list(families),
+        "precision": dict(precision), "budget_s": budget_s,
+    }
+
+    def judge() -> Verdict:
+        return _step(worker.call("check_step", params, timeout=60 + 4 * budget_s), families)
+
+    return judged("correctness", judge)
+
+
+def run_arguments(run: KernelRun, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The run's buffers as `check_step` and `time_step` take them, each as it was recorded (`CallJson`, one for each
+    call of the run) when the first kernel of the run took it. No two share memory."""
+    return [_argument(calls[b.call]["arguments"][b.argument], "") for b in run.buffers]
 
 
 def check_options(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelopt_bot.compiler.program import Kernel
+from kernelopt_bot.compiler.run import KernelRun
 from kernelopt_bot.contract import options as options_contract
 from kernelopt_bot.contract import plan as plan_contract
 from kernelopt_bot.contract.body import dotted
@@ -33,15 +34,16 @@ WEAKER = ("TF32", "BF16", *MATRIX, "MUFU")
 
 
 def check_kernel(
-    candidate: KernelCandidate, baseline: Kernel | Sequence[Kernel], worker: Caller, *, integers: Mapping[str, int],
+    candidate: KernelCandidate, baseline: Kernel | KernelRun, worker: Caller, *, integers: Mapping[str, int],
     arch: int, allow_float_atomics: bool = False, timeout_s: float = COMPILE_TIMEOUT_S,
 ) -> Verdict:
-    """`baseline`: the kernel, or the kernels in order, of the replaced run; `integers`: values of the plan's integer
-    parameters and `num_sms`; `arch`: compute capability as 90. A kernel worker compiles; no GPU is needed."""
-    kernels = (baseline,) if isinstance(baseline, Kernel) else tuple(baseline)
+    """`baseline`: the replaced kernel, or run of several; `integers`: values of the plan's integer parameters and
+    `num_sms`; `arch`: compute capability as 90. A kernel worker compiles; no GPU is needed."""
+    kernels = (baseline,) if isinstance(baseline, Kernel) else baseline.kernels
     broken = plan_contract.check(candidate.plan, candidate.source, integers=integers)
-    if not broken and len(kernels) == 1:
-        broken = _binding(candidate.plan, kernels[0])
+    if not broken:
+        broken = _binding(candidate.plan, baseline) if isinstance(baseline, Kernel) else _run_binding(
+            candidate.plan, baseline)
     if not broken and not allow_float_atomics and not any(_has_float_atomics(k) for k in kernels):
         broken = [Violation(0, "atomics", f"float atomics on {name}, where the baseline has none")
                   for name in plan_contract.float_atomics(candidate.plan, candidate.source)]
@@ -62,7 +64,8 @@ def check_kernel(
     def compile_candidate() -> Verdict:
         answer = worker.call("compile_candidate", {
             "source": candidate.source, "plan": candidate.plan.to_json(), "integers": dict(integers),
-            "target": {"arch": arch}, "baseline": kernels[0].source}, timeout=timeout_s)
+            "target": {"arch": arch}, "baseline": kernels[0].source,
+            "slots": [] if isinstance(baseline, Kernel) else baseline.slots_json()}, timeout=timeout_s)
         return _facts(candidate, kernels, before, need(answer, "launches", list), arch)
 
     verdict = judged("static", compile_baselines, blame=False)
@@ -90,6 +93,22 @@ def _binding(plan: Plan, kernel: Kernel) -> list[Violation]:
     written = {p.name for p in plan.parameters if p.written}
     found += [Violation(0, "coverage", f"{name} is written by {kernel.name} and not by the plan")
               for name in kernel.written if name not in written]
+    return found
+
+
+def _run_binding(plan: Plan, run: KernelRun) -> list[Violation]:
+    """A plan for a run must take the run's slots, by name and type, and write what the run as a whole writes and
+    something later reads. What lives only inside is not there to take."""
+    found = []
+    types = {b.name: b.type for b in run.slots}
+    for p in plan.parameters:
+        if p.type.startswith("*") and types.get(p.name) != p.type:
+            found.append(Violation(0, "binding", f"{p.name}: {p.type} is no buffer of the run"))
+        if p.written and p.name not in run.written:
+            found.append(Violation(0, "store", f"{p.name} is not written by the run, or nothing reads it afterwards"))
+    written = {p.name for p in plan.parameters if p.written}
+    found += [Violation(0, "coverage", f"{name} is written by the run and not by the plan")
+              for name in sorted(run.written) if name not in written]
     return found
 
 
