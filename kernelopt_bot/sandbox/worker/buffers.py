@@ -1,7 +1,8 @@
 """The arguments of a step, and guarded memory for them.
 
 A `Slot` is one tensor argument. An `Arena` holds a fresh copy of every storage between two guard bands, with the same
-alignment modulo 256 bytes and the same strides, aliasing and offsets as in the wrapper; `Contents` is what of it is kept.
+alignment modulo 256 bytes and the same strides, aliasing and offsets as in the wrapper; `Contents` is what of it is
+kept.
 """
 
 from __future__ import annotations
