@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelopt_bot.compiler.program import Kernel, Step
+from kernelopt_bot.compiler.program import Graph, Kernel, Program, Step
 from kernelopt_bot.compiler.run import KernelRun
 from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
 from kernelopt_bot.gates.answers import Caller, Malformed, judged, need
@@ -22,17 +22,18 @@ Others may be cut by the budget of the interpreter lane; what was cut is in the 
 def check_kernel(
     candidate: KernelCandidate, baseline: Kernel, step: Step, arguments: Mapping[str, Any], worker: Caller, *,
     lane: str, secret: str, precision: Mapping[str, float], budget_s: float, families: Sequence[str] = FAMILIES,
-    timeout_s: float | None = None,
+    timeout_s: float | None = None, program_bytes: int | None = None,
 ) -> Verdict:
     """`arguments`: the step's recorded call (`CallJson`); `lane`: `cuda` or `interpret`; `budget_s` bounds the
-    interpreter lane, `timeout_s` the whole call (a minute and four budgets, unless it is given). The worker is a
-    kernel worker."""
+    interpreter lane, `timeout_s` the whole call (a minute and four budgets, unless it is given),
+    `program_bytes` with twice the step's buffers its memory (`least_peak`; what is free where it is None). The worker
+    is a kernel worker."""
     params = {
         "baseline": {"source": baseline.source, "integers": integers(step)},
         "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
         "arguments": step_arguments(step, arguments),
         "lane": lane, "secret": secret, "families": list(families), "precision": dict(precision),
-        "budget_s": budget_s,
+        "budget_s": budget_s, "program_bytes": program_bytes,
     }
 
     def judge() -> Verdict:
@@ -91,6 +92,15 @@ def check_options(
     return judged("correctness", judge)
 
 
+def least_peak(program: Program) -> int:
+    """Bytes of inputs and outputs of the program's largest graph: its peak is not smaller, but for aliases."""
+    def size(graph: Graph) -> int:
+        tensors = [i.tensor for i in graph.inputs] + list(graph.outputs)
+        return sum(t.storage_bytes for t in tensors if t is not None)
+
+    return max(map(size, program.graphs), default=0)
+
+
 def integers(step: Step) -> dict[str, int]:
     """Values of a step's integer arguments by parameter name."""
     return {a.name: a.value for a in step.arguments if isinstance(a.value, int) and not isinstance(a.value, bool)}
@@ -118,7 +128,7 @@ def _step(answer: Mapping[str, Any], families: Sequence[str]) -> Verdict:
     status, reason = _families(need(answer, "families", list), families)
     evidence = {key: answer.get(key) for key in (
         "families", "inputs_untouched", "guards_intact", "covered", "deterministic", "float64", "peak_bytes",
-        "not_run", "orders", "order_dependent")}
+        "limit_bytes", "golden", "not_run", "orders", "order_dependent")}
     for key, words in (
         ("guards_intact", "it wrote outside a buffer"),
         ("inputs_untouched", "it changed a buffer that it may only read"),
