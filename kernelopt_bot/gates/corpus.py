@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+import queue
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Plan
@@ -21,6 +26,9 @@ ONLY = {
 """Expectation -> the one lane that can decide it, and the reason why another skips it."""
 MULTIPROCESSORS = 132
 """`num_sms` of plans without a GPU: an H200's."""
+AHEAD = 2
+"""Cases that wait for gate 2, or are in gate 1, for each compiling worker."""
+START_S = 120.0
 
 
 class Worker(Caller, Protocol):
@@ -39,6 +47,8 @@ class Outcome:
     case: Case
     got: str
     reason: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """What each gate took, by its name; workers' restarts are in it."""
 
     @property
     def skipped(self) -> bool:
@@ -62,14 +72,15 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.case.name, "about": self.case.about, "expected": self.case.expect, "got": self.got,
-                "reason": self.reason, "right": self.right, "note": self.note}
+                "reason": self.reason, "right": self.right, "note": self.note,
+                "seconds": {gate: round(s, 3) for gate, s in self.seconds.items()}}
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Gates 1 and 2 as a search runs them."""
+    """Gates 1 and 2 as a search runs them: gate 1 some cases ahead, gate 2 strictly one case after another."""
 
-    compiler: Worker
+    compilers: Sequence[Worker]
     checker: Worker
     """Interprets, or has a GPU."""
     lane: Literal["cuda", "interpret"]
@@ -79,22 +90,53 @@ class Runner:
     multiprocessors: int = MULTIPROCESSORS
     budget_s: float = 60.0
 
-    def run(self, case: Case) -> Outcome:
+    def run(self, cases: Sequence[Case]) -> Iterator[Outcome]:
+        """The cases' outcomes, in order, as they become known."""
+        idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        for worker in self.compilers:
+            idle.put(worker)
+        todo = iter(cases)
+        with ThreadPoolExecutor(len(self.compilers)) as pool:
+            def ahead(count: int) -> list[Future[tuple[Outcome, KernelCandidate | None]]]:
+                return [pool.submit(self._static, case, idle) for case in itertools.islice(todo, count)]
+
+            waiting = deque(ahead(AHEAD * len(self.compilers)))
+            try:
+                while waiting:
+                    outcome, candidate = waiting.popleft().result()
+                    waiting += ahead(1)
+                    yield outcome if candidate is None else self._correctness(outcome, candidate)
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _static(self, case: Case, idle: queue.SimpleQueue[Worker]) -> tuple[Outcome, KernelCandidate | None]:
+        """Gate 1: what became of a case, and its candidate if gate 2 is to decide."""
         if case.expect in ONLY and ONLY[case.expect][0] != self.lane:
-            return Outcome(case, "skipped", ONLY[case.expect][1])
+            return Outcome(case, "skipped", ONLY[case.expect][1]), None
         try:
             plan = Plan.from_json(case.plan)
         except (TypeError, KeyError, ValueError) as e:
-            return Outcome(case, "static", f"no plan: {type(e).__name__}: {e}")
+            return Outcome(case, "static", f"no plan: {type(e).__name__}: {e}"), None
         candidate = KernelCandidate(case.name, "", 0, (0,), case.source, plan, "corpus")
-        baseline, integers = case.baseline, correctness.integers(case.baseline.step)
-        verdict = static.check_kernel(candidate, baseline.kernel, _ready(self.compiler), arch=self.arch,
-                                      integers={**integers, "num_sms": self.multiprocessors})
-        if verdict.lets_on:
-            verdict = correctness.check_kernel(
-                candidate, baseline.kernel, baseline.step, baseline.call(case.stats), _ready(self.checker),
-                lane=self.lane, secret=self.secret, precision=self.precision, budget_s=self.budget_s)
-        return Outcome(case, _got(verdict), verdict.reason)
+        worker = idle.get()
+        begin = time.monotonic()
+        try:
+            verdict = static.check_kernel(
+                candidate, case.baseline.kernel, _ready(worker), arch=self.arch,
+                integers={**correctness.integers(case.baseline.step), "num_sms": self.multiprocessors})
+        finally:
+            idle.put(worker)
+        outcome = Outcome(case, _got(verdict), verdict.reason, {"static": time.monotonic() - begin})
+        return outcome, candidate if verdict.lets_on else None
+
+    def _correctness(self, outcome: Outcome, candidate: KernelCandidate) -> Outcome:
+        case, begin = outcome.case, time.monotonic()
+        verdict = correctness.check_kernel(
+            candidate, case.baseline.kernel, case.baseline.step, case.baseline.call(case.stats), _ready(self.checker),
+            lane=self.lane, secret=self.secret, precision=self.precision, budget_s=self.budget_s,
+            timeout_s=case.limit_s)
+        return replace(outcome, got=_got(verdict), reason=verdict.reason,
+                       seconds={**outcome.seconds, "correctness": time.monotonic() - begin})
 
 
 def summary(outcomes: Sequence[Outcome]) -> tuple[str, bool]:
@@ -119,4 +161,5 @@ def _got(verdict: Verdict) -> str:
 def _ready(worker: Worker) -> Worker:
     if not worker.alive:
         worker.restart()
+        worker.call("hello", {}, timeout=START_S)  # a case's own limit is not for loading torch
     return worker

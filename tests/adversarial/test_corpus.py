@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelopt_bot.config import Config
 from kernelopt_bot.gates import corpus
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.jail import ProcessJail
@@ -21,7 +22,9 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[corpus.Runner]:
         Worker("kernel", python=sys.executable, jail=ProcessJail(), scratch=folder / "checker",
                interpret=True) as checker,
     ):
-        yield corpus.Runner(compiler, checker, "interpret", "tests/adversarial", {"m": 2.0, "k": 1.0, "m_half": 3.0})
+        gates = Config().gates
+        yield corpus.Runner([compiler], checker, "interpret", "tests/adversarial",
+                            {"m": gates.m, "k": gates.k, "m_half": gates.m_half})
 
 
 def test_the_corpus_is_large_enough() -> None:
@@ -32,7 +35,7 @@ def test_the_corpus_is_large_enough() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_case(case: corpus.Case, runner: corpus.Runner) -> None:
-    outcome = runner.run(case)
+    (outcome,) = runner.run([case])
     if outcome.skipped:
         pytest.skip(outcome.reason)
     assert outcome.right, f"{case.about} Expected {case.expect}, got {outcome.got}: {outcome.reason}"

@@ -6,7 +6,7 @@ from kernelopt_bot.errors import InputError
 from kernelopt_bot.gates import corpus
 
 CASES = {c.name: c for c in corpus.load(Path(__file__).parents[1] / "adversarial")}
-HONEST, ADVERSARY, RACE = CASES["honest_in_place"], CASES["zeros"], CASES["race_between_programs"]
+HONEST, ADVERSARY, ENDLESS = CASES["honest_in_place"], CASES["zeros"], CASES["endless_loop"]
 
 
 @pytest.mark.parametrize(("got", "honest", "adversary"), [
@@ -21,10 +21,10 @@ def test_what_counts_as_right(got: str, honest: bool, adversary: bool) -> None:
 
 
 def test_skipped_cases_are_named_and_count_neither_way() -> None:
-    outcomes = [corpus.Outcome(HONEST, "accepted"), corpus.Outcome(RACE, "skipped", "no GPU")]
+    outcomes = [corpus.Outcome(HONEST, "accepted"), corpus.Outcome(ENDLESS, "skipped", "no GPU")]
     line, well = corpus.summary(outcomes)
     assert well
-    assert line.splitlines() == ["skipped 1 (no GPU): race_between_programs",
+    assert line.splitlines() == ["skipped 1 (no GPU): endless_loop",
                                  "ESCAPES 0 of 0 adversaries, 1 of 1 honest accepted"]
 
 

@@ -23,7 +23,7 @@ import torch
 
 from kernelopt_bot.contract.candidate import Plan, Scratch
 from kernelopt_bot.sandbox.worker import interpret
-from kernelopt_bot.sandbox.worker.launchers import Baseline, Candidate, Runner
+from kernelopt_bot.sandbox.worker.launchers import Candidate, Replaced, Runner
 
 _GUARD = """
 {0}_bit = tl.load({0})
@@ -38,8 +38,8 @@ if (({0}_program >> {0}_bit) & 1) != {0}_half:
 def halves(source: str, plan: Plan) -> tuple[str, Plan, str]:
     """(source, plan, name of an int32 scratch buffer of two elements): the candidate with launches of which only the
     programs run whose number has, at the bit that the buffer's first element says, its second element."""
-    stem = "turn"
-    while stem in source or any(stem in s.name for s in (*plan.parameters, *plan.scratch)):
+    stem, names = "turn", [*(p.name for p in plan.parameters), *(s.name for s in plan.scratch)]
+    while stem in source or any(stem in name for name in names):
         stem += "s"
     module = ast.parse(source)
     functions = {n.name: n for n in module.body if isinstance(n, ast.FunctionDef)}
@@ -60,7 +60,7 @@ def halves(source: str, plan: Plan) -> tuple[str, Plan, str]:
 class _Halves(Candidate):
     """Every launch twice, each time one half of its programs."""
 
-    def __init__(self, source: str, plan: Plan, baseline: Baseline, integers: Mapping[str, Any],
+    def __init__(self, source: str, plan: Plan, baseline: Replaced, integers: Mapping[str, Any],
                  device: torch.device) -> None:
         split, split_plan, self.turn = halves(source, plan)
         super().__init__(split, split_plan, baseline, integers, device)
@@ -83,7 +83,7 @@ class _Reversed:
             self.candidate(arguments)
 
 
-def orders(candidate: Candidate, source: str, baseline: Baseline, integers: Mapping[str, Any],
+def orders(candidate: Candidate, source: str, baseline: Replaced, integers: Mapping[str, Any],
            device: torch.device) -> Iterator[tuple[str, Runner]]:
     """Each further order in words, and what runs the candidate in it. Nothing for launches of one program.
 
