@@ -24,9 +24,10 @@ from kernelopt_bot.sandbox.worker.buffers import GUARD_BYTE, Arena, Contents, Sl
 from kernelopt_bot.sandbox.worker.draws import draw
 from kernelopt_bot.sandbox.worker.interpret import DeadlinePassed, deadline
 from kernelopt_bot.sandbox.worker.lane import Lane, need_lane
-from kernelopt_bot.sandbox.worker.launchers import LOST, Baseline, Candidate, Runner, run
+from kernelopt_bot.sandbox.worker.launchers import LOST, Candidate, Replaced, Runner, run
 from kernelopt_bot.sandbox.worker.promote import CannotPromote
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.run_baseline import open_baseline
 from kernelopt_bot.sandbox.worker.tensors import Scratch
 
 ORDER_FAMILIES = ("normal", "captured")
@@ -49,28 +50,28 @@ class Findings:
 
 
 def step_arguments(
-    baseline: Baseline, arguments: Sequence[Any], integers: Mapping[str, Any]
+    baseline: Replaced, arguments: Sequence[Any], integers: Mapping[str, Any]
 ) -> tuple[list[Slot], dict[str, Any]]:
     """The tensor arguments of a step, and the others by name. Raises WorkerFault bad_request."""
-    parsed = {n: parse_argument(a, n) for n, a in baseline.kernel.bind(arguments).items()}
+    parsed = {n: parse_argument(a, n) for n, a in baseline.bind(arguments).items()}
     slots = [replace(a, loaded=n in baseline.loaded, stored=n in baseline.stored)
              for n, a in parsed.items() if isinstance(a, Slot)]
     return slots, {**integers, **{n: a for n, a in parsed.items() if not isinstance(a, Slot)}}
 
 
 class StepCheck:
-    """One step and one candidate. Raises WorkerFault: bad_request, compile_failed, unsupported."""
+    """One step, or run of steps, and one candidate. Raises WorkerFault: bad_request, compile_failed, unsupported."""
 
     def __init__(self, params: Mapping[str, Any], scratch: Scratch, folder: str) -> None:
         self.lane: Lane = params["lane"]
         self.device = need_lane(self.lane)
         self.secret, self.scratch = str(params["secret"]), scratch
         self.rule = {name: float(value) for name, value in params["precision"].items()}
-        self.baseline = Baseline(params["baseline"]["source"], folder, self.lane)
+        self.baseline = open_baseline(params["baseline"], folder, self.lane)
         self.slots, self.scalars = step_arguments(
             self.baseline, params["arguments"], params["baseline"].get("integers", {}))
         if not any(s.stored for s in self.slots):
-            raise WorkerFault("bad_request", f"{self.baseline.kernel.name} stores to none of its arguments")
+            raise WorkerFault("bad_request", f"{self.baseline.name} stores to none of its arguments")
         self.order_family = next((f for f in ORDER_FAMILIES if f in params["families"]), "")
         self.source: str = params["candidate"]["source"]
         self.candidate = Candidate(

@@ -48,6 +48,8 @@ class Replaced(Protocol):
     """Arguments whose former contents count."""
     stored: AbstractSet[str]
     """Arguments whose contents afterwards count."""
+    changed: AbstractSet[str]
+    """Arguments that the baseline stores to, those that do not count included."""
 
     def bind(self, arguments: Sequence[Any]) -> dict[str, Any]: ...
 
@@ -68,6 +70,7 @@ class Baseline:
         self.bound = read_kernel(source)
         self.stored: AbstractSet[str] = stored | set(self.kernel.inductor_meta.get("mutated_arg_names", ()))
         self.loaded: AbstractSet[str] = loaded
+        self.changed: AbstractSet[str] = self.stored
 
     def bind(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """Positional arguments by parameter name. Raises WorkerFault if the count is wrong."""

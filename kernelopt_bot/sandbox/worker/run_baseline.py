@@ -59,6 +59,7 @@ class RunBaseline:
             n for n, b in self.buffers.items() if b.role == "through" and any(n in s for _, s in touched))
         self.loaded: AbstractSet[str] = frozenset(
             n for n, b in self.buffers.items() if b.role != "inside" and _comes_in(b, touched))
+        self.changed: AbstractSet[str] = frozenset().union(*(stores for _, stores in touched))
         self.name = " + ".join(b.name for b, _ in self.steps)
         first = read_kernel(self.steps[0][0].kernel.source)
         self.bound: KernelSource = replace(

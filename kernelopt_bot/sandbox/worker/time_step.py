@@ -20,9 +20,10 @@ from kernelopt_bot.sandbox.worker.buffers import Arena, Slot
 from kernelopt_bot.sandbox.worker.check_step import step_arguments
 from kernelopt_bot.sandbox.worker.compile import words
 from kernelopt_bot.sandbox.worker.lane import need_lane
-from kernelopt_bot.sandbox.worker.launchers import LOST, Baseline, Candidate, Runner, lost, run
+from kernelopt_bot.sandbox.worker.launchers import LOST, Candidate, Runner, lost, run
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.roofs import event
+from kernelopt_bot.sandbox.worker.run_baseline import open_baseline
 from kernelopt_bot.sandbox.worker.tensors import Scratch
 
 BUSY_CYCLES = 200_000
@@ -68,7 +69,7 @@ class _Race:
 
     def __init__(self, params: Mapping[str, Any], scratch: Scratch, folder: str) -> None:
         self.device = need_lane("cuda")
-        self.kernel = Baseline(params["baseline"]["source"], folder, "cuda")
+        self.kernel = open_baseline(params["baseline"], folder, "cuda")
         self.slots, self.scalars = step_arguments(
             self.kernel, params["arguments"], params["baseline"].get("integers", {}))
         generator = seeds.generator(str(params.get("secret", "time")), "time_step", 0, self.device)
@@ -121,7 +122,7 @@ class _Race:
 
     def _once(self, arm: _Arm) -> None:
         try:
-            for slot in (s for s in self.slots if s.stored):
+            for slot in (s for s in self.slots if s.name in self.kernel.changed):
                 self._restore(arm, slot)
             arguments = self._arguments(arm)
             arm.us.append(self.timer.measure(arm, arguments))
