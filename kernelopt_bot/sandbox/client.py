@@ -250,9 +250,10 @@ class Worker:
                 raise self._lie("it answered another question")
             if self._channel.received - begin > ANSWER_LIMIT or reports > PROGRESS_LIMIT:
                 raise self._lie("it does not stop sending")
-            kinds = message.keys() - {"id", "restart"}
-            if "restart" in message:
+            kinds = message.keys() - {"id"}
+            if message.get("restart") is True and "progress" not in kinds:
                 # It cannot use the GPU any more: what it answers is the last that it says.
+                kinds -= {"restart"}
                 self._end()
             if kinds == {"progress"} and isinstance(message["progress"], dict):
                 reports += 1

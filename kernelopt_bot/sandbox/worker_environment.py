@@ -23,12 +23,22 @@ def driver_folders() -> list[str]:
     return [f for f in dict.fromkeys([*DRIVER_FOLDERS, *own]) if (Path(f) / "libcuda.so.1").exists()]
 
 
+def _make(scratch: Path, folder: str) -> None:
+    """A folder below scratch. What an earlier process left in its place, a link above all, is taken away first."""
+    at = scratch
+    for part in folder.split("/"):
+        at = at / part
+        if at.is_symlink() or (at.exists() and not at.is_dir()):
+            at.unlink()
+        at.mkdir(exist_ok=True)
+
+
 def worker_environment(
     *, python: str, scratch: Path, visible_gpu: str, interpret: bool, extra: Mapping[str, str]
 ) -> dict[str, str]:
     """`visible_gpu`: the value of CUDA_VISIBLE_DEVICES, empty for none. `extra` wins. Makes the folders it names."""
     for folder in ("home", "tmp", *(f"cache/{name}" for name in CACHES.values())):
-        (scratch / folder).mkdir(parents=True, exist_ok=True)
+        _make(scratch, folder)
     values = {
         "PATH": ":".join(dict.fromkeys([str(Path(python).parent), *PROGRAM_FOLDERS])),
         "HOME": str(scratch / "home"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelopt_bot.compiler.program import Lane
@@ -16,6 +17,10 @@ from kernelopt_bot.sandbox.jail import Jail
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
 from kernelopt_bot.search.progress import Progress
+
+
+FEW_CORES = 4
+"""With fewer, work beside a measurement would slow the measured host."""
 
 
 def bootstrap_seed(secret: str) -> int:
@@ -45,6 +50,8 @@ class Session:
     budget: Budget
     archive: Archive
     progress: Progress
+    waiting: dict[str, Worker] = field(default_factory=dict)
+    """Workers started ahead by name: importing torch takes some seconds that another worker's work can hide."""
 
     @property
     def inside(self) -> str:
@@ -56,15 +63,45 @@ class Session:
         return self.lane == "cuda"
 
     def model_worker(self, name: str) -> Worker:
-        """A worker that may import the user's code. Raises Unavailable."""
-        return Worker("model", python=self.python, jail=self.jail, scratch=self.scratch / name,
-                      device=self.device, readable=(self.root, self.artifacts), trace=self._trace(name))
+        """A worker that may import the user's code. What ends its process ends one candidate and not the search: it
+        loads the model again. Raises Unavailable."""
+        return self._taken(name) or Worker(
+            "model", python=self.python, jail=self.jail, scratch=self.scratch / name, device=self.device,
+            readable=(self.root, self.artifacts), revives=True, trace=self._trace(name))
+
+    def expect(self, *makers: Callable[[], Worker]) -> None:
+        """Start workers that will be wanted soon, where cores are to spare. They leave the GPU alone until called."""
+        if (os.cpu_count() or 1) < FEW_CORES:
+            return
+        for make in makers:
+            worker = make()
+            self.waiting[worker.scratch.name] = worker
+
+    def close(self) -> None:
+        """End the workers that nobody took."""
+        while self.waiting:
+            self.waiting.popitem()[1].close()
+
+    def confirming_worker(self) -> Worker:
+        """A model worker for the confirmation, in a process of its own. Without a GPU in the folder that holds the C++
+        compiler's headers already."""
+        return self.model_worker("confirm" if self.has_gpu else "model")
+
+    def compiling_worker(self) -> Worker:
+        """A kernel worker without a GPU. Raises Unavailable."""
+        return self._taken("compile") or Worker(
+            "kernel", python=self.python, jail=self.jail, scratch=self.scratch / "compile", trace=self._trace("compile"))
+
+    def _taken(self, name: str) -> Worker | None:
+        worker = self.waiting.pop(name, None)
+        return worker if worker is not None and worker.alive else None
 
     def kernel_worker(self, name: str, *, interpret: bool = False) -> Worker:
         """A worker that never imports the user's code. Raises Unavailable."""
-        return Worker("kernel", python=self.python, jail=self.jail, scratch=self.scratch / name,
-                      device="cpu" if interpret else self.device, interpret=interpret,
-                      readable=(self.artifacts,), trace=self._trace(name))
+        return self._taken(name) or Worker(
+            "kernel", python=self.python, jail=self.jail, scratch=self.scratch / name,
+            device="cpu" if interpret else self.device, interpret=interpret, readable=(self.artifacts,),
+            trace=self._trace(name))
 
     def _trace(self, worker: str) -> Callable[[str, float, str], None]:
         """Writes where a search's time goes: a line a call into `calls.jsonl` of the run's folder."""

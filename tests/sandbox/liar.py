@@ -31,6 +31,34 @@ def write_file(path: str, mib: int) -> None:
             file.write(os.urandom(1 << 20))
 
 
+def make_file(what: str, path: str, outside: str) -> None:
+    if what == "link":
+        os.symlink(outside, path)
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "folder":
+        os.mkdir(path)
+    elif what != "none":
+        with open(path, "wb") as file:
+            file.write(b"x" * {"short": 4, "long": 400, "right": 8}[what])
+
+
+def swap_for_ever(path: str, outside: str, answer: bytes) -> None:
+    """The name stands for a file and for a link in turn, as fast as can be."""
+    with open(path + ".file", "wb") as file:
+        file.write(b"x" * 8)
+    os.symlink(outside, path + ".link")
+    os.link(path + ".file", path)
+    if os.fork() == 0:
+        while True:
+            for kind in (".link", ".file"):
+                os.link(path + kind, path + ".new", follow_symlinks=False)
+                os.replace(path + ".new", path)
+                with contextlib.suppress(OSError):
+                    os.unlink(path + ".new")
+    send(answer)
+
+
 def take(how: str, mib: int) -> list[Any]:
     """Holds that much memory, in one of the ways in which a process can."""
     if how == "own":
@@ -108,6 +136,33 @@ def misbehave(method: str, number: int, params: dict[str, Any]) -> None:
         held = take(params["how"], int(params["mib"]))
         time.sleep(20)
         send(frame({"id": number, "result": {"held": len(held)}}))
+    elif method in ("load", "capture"):
+        with open(os.path.join(params["folder"], "calls"), "a") as file:
+            file.write(f"{method} {os.getpid()}\n")
+        send(frame(result))
+    elif method == "lost GPU":
+        send(frame({**result, "restart": True}))
+        time.sleep(60)
+    elif method == "not lost":
+        send(frame({"id": number, "progress": {"text": "x"}, "restart": True}))
+        time.sleep(60)
+    elif method == "late":
+        time.sleep(params["seconds"])
+        send(frame(result))
+    elif method == "replay":
+        # What an earlier question was answered with, or what this one might be numbered.
+        send(frame({"id": params["number"], "result": {"ok": True}}))
+    elif method == "numbers":
+        send(b"".join(frame(m) for m in (f'{{"id": {number}, "result": {params["text"]}}}'.encode(),)))
+    elif method == "file":
+        reference = params["reference"]
+        make_file(params["what"], os.path.join(params["folder"], str(reference["file"])), params["outside"])
+        send(frame({"id": number, "result": {"saved": [reference]}}))
+    elif method == "swaps":
+        swap_for_ever(os.path.join(params["folder"], "tensor.raw"), params["outside"], frame(result))
+    elif method == "endless words":
+        while True:
+            os.write(2, b"x" * 65536)
     elif method == "tasks":
         for _ in range(params["count"]):
             if os.fork() == 0:

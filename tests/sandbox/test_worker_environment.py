@@ -33,3 +33,14 @@ def test_a_gpu_is_found_by_nvml(tmp_path: Path) -> None:
 
 def test_an_interpreting_worker_says_so(tmp_path: Path) -> None:
     assert made(tmp_path, interpret=True)["TRITON_INTERPRET"] == "1" and "TRITON_INTERPRET" not in made(tmp_path)
+
+
+def test_a_link_that_an_earlier_process_left_is_not_followed(tmp_path: Path) -> None:
+    """The host makes these folders, with the host's rights."""
+    scratch, outside = tmp_path / "scratch", tmp_path / "outside"
+    for folder in (scratch, outside):
+        folder.mkdir()
+    (scratch / "cache").symlink_to(outside)
+    (scratch / "home").write_text("no folder")
+    made(scratch)
+    assert list(outside.iterdir()) == [] and (scratch / "home").is_dir() and not (scratch / "cache").is_symlink()
