@@ -20,6 +20,7 @@ and then give another infinity or nan). Elsewhere a difference is only reported.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -62,6 +63,15 @@ class _Sums:
 
     def root(self, squares: float) -> float:
         return self.scale * math.sqrt(squares / self.count) if self.count else 0.0
+
+
+@dataclass(frozen=True)
+class _Judged:
+    passed: bool
+    reason: str
+    least_k_rmse: float | None
+    """The least k under which the first line of the rule holds; None if no k does."""
+    least_k_max: float | None
 
 
 def _flat(tensor: Tensor, like: Tensor) -> Tensor:
@@ -144,7 +154,9 @@ def compare(
     """One `OutputResult` (docs/architecture.md) under the rule of this module.
 
     `candidate`, `baseline` and `reference64` have one shape; the first two one dtype. `m`, `k`, `m_half`: no unit.
-    All numbers are finite floats; `ratio` is RMSE(candidate)/RMSE(baseline), None where the baseline's is zero.
+    All numbers are finite floats; `ratio` is RMSE(candidate)/RMSE(baseline), None where the baseline's is zero;
+    `least_k_rmse` and `least_k_max`, of floating types only, are the least k under which each line of the rule holds,
+    None where none does.
     Never raises on bad values: a difference in shape or dtype is a failed result.
     """
     dtype_name = str(baseline.dtype).removeprefix("torch.")
@@ -166,8 +178,8 @@ def compare(
         c64, b64 = c_part.double(), b_part.double()
         sums.allclose = sums.allclose and bool(torch.allclose(c64, b64, rtol=rtol, atol=atol, equal_nan=True))
         _add(sums, c64, b64, b64 if f_part is None else f_part.double(), dtype, f_part is not None)
-    passed, reason = _judge(sums, dtype, baseline.numel(), m, k, m_half)
-    return {**result, **_numbers(sums), "passed": passed, "reason": reason}
+    judged = _judge(sums, dtype, baseline.numel(), m, k, m_half)
+    return {**result, **_numbers(sums), **dataclasses.asdict(judged)}
 
 
 def _exact(candidate: Tensor, baseline: Tensor) -> dict[str, Any]:
@@ -184,21 +196,26 @@ def _exact(candidate: Tensor, baseline: Tensor) -> dict[str, Any]:
     return {**_numbers(sums), "passed": wrong == 0, "reason": reason}
 
 
-def _judge(sums: _Sums, dtype: torch.dtype, numel: int, m: float, k: float, m_half: float) -> tuple[bool, str]:
+def _judge(sums: _Sums, dtype: torch.dtype, numel: int, m: float, k: float, m_half: float) -> _Judged:
     finfo = torch.finfo(dtype)
     if finfo.bits <= 16 or numel < SMALL_NUMEL:
         m = max(m, m_half)
-    if sums.class_mismatches:
-        return False, f"{sums.class_mismatches} elements are of another non-finite class than the baseline's"
     floor, eps = float(finfo.smallest_normal), float(finfo.eps)
+    reason = ""
+    if sums.class_mismatches:
+        reason = f"{sums.class_mismatches} elements are of another non-finite class than the baseline's"
     squares = sums.candidate_squares, sums.baseline_squares, sums.reference_squares
     largest = sums.candidate_max, sums.baseline_max, sums.reference_max
+    least: list[float | None] = []
     for what, (got, base, size) in (("RMSE", map(sums.root, squares)), ("maximum error", largest)):
         allowed = m * base + k * eps * size + floor
-        if not got <= allowed:
+        over = got - m * base - floor
+        needed = 0.0 if over <= 0 else over / (eps * size) if eps * size else math.inf
+        least.append(needed if math.isfinite(needed) else None)
+        if not got <= allowed and not reason:
             terms = f"baseline {base:.3g}, m {m:g}, k {k:g}, scale {size:.3g}"
-            return False, f"{what} {got:.3g} is over {allowed:.3g} ({terms})"
-    return True, ""
+            reason = f"{what} {got:.3g} is over {allowed:.3g} ({terms})"
+    return _Judged(not reason, reason, least[0], least[1])
 
 
 def _numbers(sums: _Sums) -> dict[str, Any]:

@@ -114,6 +114,20 @@ def test_non_finite_classes(
     assert result["passed"] is passed and result["nonfinite_equal"] is equal
 
 
+def test_the_least_k_is_where_the_verdict_turns() -> None:
+    reference = torch.linspace(1, 2, 4000, dtype=torch.float64)
+    baseline = reference.float()
+    for candidate in (baseline * (1 + 1e-6), torch.where(torch.arange(4000) == 9, baseline + 1e-4, baseline)):
+        said = compare("y", candidate, baseline, reference, m=2, k=0)
+        least = max(said["least_k_rmse"], said["least_k_max"])
+        assert least > 1
+        assert compare("y", candidate, baseline, reference, m=2, k=least * 1.001)["passed"]
+        assert not compare("y", candidate, baseline, reference, m=2, k=least * 0.999)["passed"]
+    assert compare("y", baseline, baseline, reference, m=2, k=0)["least_k_rmse"] == 0.0
+    zero = torch.zeros(4000)
+    assert compare("y", zero + 1, zero, zero.double(), m=2, k=1)["least_k_max"] is None
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool, torch.uint8])
 def test_integers_and_booleans_are_exact(dtype: torch.dtype) -> None:
     baseline = torch.tensor([0, 1, 1]).to(dtype)
