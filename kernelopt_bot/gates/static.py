@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kernelopt_bot.compiler.program import Kernel
@@ -14,8 +16,10 @@ from kernelopt_bot.contract.body import dotted
 from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate, Plan
 from kernelopt_bot.contract.names import APPROXIMATE
 from kernelopt_bot.contract.violation import Violation
-from kernelopt_bot.gates.answers import Caller, judged, need, number
+from kernelopt_bot.errors import KerneloptError
+from kernelopt_bot.gates.answers import Caller, Malformed, judged, need, number
 from kernelopt_bot.gates.verdict import Status, Verdict
+from kernelopt_bot.sandbox.client import WorkerError, WorkerFailed
 
 COMPILE_TIMEOUT_S = 120.0
 """A kernel takes 0.03 to 0.5 s and a first call some 10 s of imports; what takes longer is an endless unrolling."""
@@ -34,42 +38,95 @@ WEAKER = ("TF32", "BF16", *MATRIX, "MUFU")
 
 
 def check_kernel(
-    candidate: KernelCandidate, baseline: Kernel | KernelRun, worker: Caller, *, integers: Mapping[str, int],
+    candidate: KernelCandidate, baseline: Kernel | Sequence[Kernel], worker: Caller, *, integers: Mapping[str, int],
     arch: int, allow_float_atomics: bool = False, timeout_s: float = COMPILE_TIMEOUT_S,
 ) -> Verdict:
-    """`baseline`: the replaced kernel, or run of several; `integers`: values of the plan's integer parameters and
-    `num_sms`; `arch`: compute capability as 90. A kernel worker compiles; no GPU is needed."""
-    kernels = (baseline,) if isinstance(baseline, Kernel) else baseline.kernels
-    broken = plan_contract.check(candidate.plan, candidate.source, integers=integers)
-    if not broken:
-        broken = _binding(candidate.plan, baseline) if isinstance(baseline, Kernel) else _run_binding(
-            candidate.plan, baseline)
-    if not broken and not allow_float_atomics and not any(_has_float_atomics(k) for k in kernels):
-        broken = [Violation(0, "atomics", f"float atomics on {name}, where the baseline has none")
-                  for name in plan_contract.float_atomics(candidate.plan, candidate.source)]
-    if broken:
-        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-        return Verdict("static", Status.FAIL, f"contract: {broken[0]}{more}",
-                       {"violations": [v.to_json() for v in broken]})
+    """`baseline`: the kernel, or the kernels in order, of the replaced run; `integers`: values of the plan's integer
+    parameters and `num_sms`; `arch`: compute capability as 90. A kernel worker compiles; no GPU is needed."""
+    (verdict,) = check_kernels([candidate], baseline, worker, integers=integers, arch=arch,
+                               allow_float_atomics=allow_float_atomics, timeout_s=timeout_s)
+    return verdict
+
+
+def check_kernels(
+    candidates: Sequence[KernelCandidate], baseline: Kernel | Sequence[Kernel], worker: Caller, *,
+    integers: Mapping[str, int], arch: int, allow_float_atomics: bool = False, timeout_s: float = COMPILE_TIMEOUT_S,
+    known: Mapping[str, Mapping[str, Any]] = {},
+) -> list[Verdict]:
+    """A verdict a candidate for one run, compiled side by side. `known`: answers of `compile_baseline` by kernel
+    source, as far as they are at hand. The worker is a kernel worker without a GPU."""
+    kernels = (baseline,) if isinstance(baseline, Kernel) else tuple(baseline)
+    verdicts = {n: _contract(c, kernels, integers, allow_float_atomics) for n, c in enumerate(candidates)}
+    open_ = [n for n, v in verdicts.items() if v.lets_on]
     before: list[Mapping[str, Any]] = []
 
     def compile_baselines() -> Verdict:
         for kernel in kernels:
-            answer = worker.call("compile_baseline", {"source": kernel.source, "target": {"arch": arch}},
-                                 timeout=timeout_s)
+            answer = known.get(kernel.source) or worker.call(
+                "compile_baseline", {"source": kernel.source, "target": {"arch": arch}}, timeout=timeout_s)
             # A configuration that the compiler itself refuses has `error` instead of facts.
             before.extend(need(c, "facts", Mapping) for c in need(answer, "configs", list) if not c.get("error"))
         return Verdict("static", Status.PASS)
 
-    def compile_candidate() -> Verdict:
-        answer = worker.call("compile_candidate", {
-            "source": candidate.source, "plan": candidate.plan.to_json(), "integers": dict(integers),
-            "target": {"arch": arch}, "baseline": kernels[0].source,
-            "slots": [] if isinstance(baseline, Kernel) else baseline.slots_json()}, timeout=timeout_s)
+    if open_:
+        verdict = judged("static", compile_baselines, blame=False)
+        if not verdict.lets_on:
+            return [verdict if n in open_ else v for n, v in verdicts.items()]
+        jobs = [{"source": candidates[n].source, "plan": candidates[n].plan.to_json(), "integers": dict(integers),
+                 "target": {"arch": arch}, "baseline": kernels[0].source} for n in open_]
+        begin = time.monotonic()
+        answers = compile_each("compile_candidate", jobs, worker, timeout_s=timeout_s)
+        seconds = time.monotonic() - begin
+        for n, answer in zip(open_, answers, strict=True):
+            verdicts[n] = replace(_compiled(candidates[n], kernels, before, answer, arch), seconds=seconds)
+    return list(verdicts.values())
+
+
+def compile_each(method: str, jobs: Sequence[Mapping[str, Any]], worker: Caller, *,
+                 timeout_s: float = COMPILE_TIMEOUT_S) -> list[Mapping[str, Any] | KerneloptError]:
+    """The answer of each call of `method`, or the WorkerError or Malformed in its place."""
+    try:
+        answer = worker.call("compile_each", {"method": method, "params": [dict(j) for j in jobs],
+                                              "timeout_s": timeout_s}, timeout=30 + timeout_s * len(jobs))
+        answers = need(answer, "answers", list)
+        if len(answers) != len(jobs):
+            raise Malformed("the worker's answers are of another number than its questions")
+        return [_one(a) for a in answers]
+    except (WorkerError, Malformed) as e:
+        return [e for _ in jobs]
+
+
+def _one(answer: object) -> Mapping[str, Any] | KerneloptError:
+    if isinstance(answer, Mapping) and isinstance(answer.get("error"), Mapping):
+        error = answer["error"]
+        return WorkerFailed(*(str(error.get(key, ""))[:20_000] for key in ("kind", "message", "detail")))
+    return need(answer, "result", Mapping)
+
+
+def _compiled(candidate: KernelCandidate, kernels: Sequence[Kernel], before: Sequence[Mapping[str, Any]],
+              answer: Mapping[str, Any] | KerneloptError, arch: int) -> Verdict:
+    def judge() -> Verdict:
+        if isinstance(answer, KerneloptError):
+            raise answer
         return _facts(candidate, kernels, before, need(answer, "launches", list), arch)
 
-    verdict = judged("static", compile_baselines, blame=False)
-    return judged("static", compile_candidate) if verdict.lets_on else verdict
+    return judged("static", judge)
+
+
+def _contract(candidate: KernelCandidate, kernels: Sequence[Kernel], integers: Mapping[str, int],
+              allow_float_atomics: bool) -> Verdict:
+    """The contract by AST: a candidate that breaks it is never compiled."""
+    broken = plan_contract.check(candidate.plan, candidate.source, integers=integers)
+    if not broken and len(kernels) == 1:
+        broken = _binding(candidate.plan, kernels[0])
+    if not broken and not allow_float_atomics and not any(_has_float_atomics(k) for k in kernels):
+        broken = [Violation(0, "atomics", f"float atomics on {name}, where the baseline has none")
+                  for name in plan_contract.float_atomics(candidate.plan, candidate.source)]
+    if not broken:
+        return Verdict("static", Status.PASS)
+    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    return Verdict("static", Status.FAIL, f"contract: {broken[0]}{more}",
+                   {"violations": [v.to_json() for v in broken]})
 
 
 def check_options(candidate: OptionsCandidate, device: str) -> Verdict:

@@ -64,7 +64,7 @@ def confirm(session: Session, target: Target, stages: Sequence[Stage], settings:
     seed = bootstrap_seed(secret)
     arms, not_applicable = baselines(session.has_gpu)
     lever: Lever = "kernel" if stack.kernels else "launch"
-    with session.model_worker("model") as worker:
+    with session.confirming_worker() as worker:
         load(session, worker, target)
         session.progress.update("confirming: model gate with new seeds")
         verdicts = [model.check(worker, artifact=str(stack.folder), options={}, secret=secret, seeds=gates.seeds,

@@ -1,28 +1,30 @@
 """The lever `kernel` on a GPU: generated kernels re-tuned and rewritten; every vendor call stays.
 
-For each place, most savings first: techniques propose, gate 1 filters, the survivors are timed against the compiler's
-kernel in one interleaved race, and the fastest that passes gate 2 is kept. Then the stack with all kept kernels goes
-through gates 3 and 4; if it fails, kernels are dropped, least gain first.
+For each place, most savings first: techniques propose and gate 1 filters (`proposing.py`), the survivors are timed
+against the compiler's kernel in one interleaved race, and the fastest that passes gate 2 is kept. Then the stack with
+all kept kernels goes through gates 3 and 4; if it fails, kernels are dropped, least gain first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from kernelopt_bot.compiler.artifact import AdoptedKernel
 from kernelopt_bot.contract.candidate import KernelCandidate
-from kernelopt_bot.gates import correctness, model, performance, static
+from kernelopt_bot.gates import correctness, model, performance
 from kernelopt_bot.gates.performance import Measured, Settings
-from kernelopt_bot.playbook.technique import ranked
 from kernelopt_bot.sandbox.client import Worker, WorkerError
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.search.capturing import Captured
+from kernelopt_bot.search.proposing import Compiler, Proposals, ahead
 from kernelopt_bot.search.result import Trial
 from kernelopt_bot.search.session import Session, bootstrap_seed
-from kernelopt_bot.search.sites import Place, configured
+from kernelopt_bot.search.sites import Place
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
@@ -53,34 +55,21 @@ class Kept:
 
 
 class KernelSearch:
-    """Gates 1 and 2 and the races of all places, in one kernel worker that is restarted when the GPU is lost."""
+    """The races of all places and gate 2, in one kernel worker that is restarted when the GPU is lost."""
 
-    def __init__(self, session: Session, worker: Worker, trials: Trials, captured: Captured, scratch: Any,
-                 arch: int) -> None:
-        self.session, self.worker, self.trials = session, worker, trials
-        self._captured, self._scratch, self._arch = captured, scratch, arch
+    def __init__(self, session: Session, worker: Worker, trials: Trials, scratch: Path) -> None:
+        self.session, self.worker, self.trials, self._scratch = session, worker, trials, scratch
 
-    def place(self, place: Place) -> Kept | None:
+    def place(self, proposed: Proposals) -> Kept | None:
         """The best candidate for one place, if any passes. Raises WorkerError only when the worker cannot be had."""
+        place = proposed.place
         site, step = place.site, place.site.step
-        try:
-            answer = self.worker.call("compile_baseline", {
-                "source": site.kernel.source, "target": {"arch": self._arch}}, timeout=TIMEOUT_S)
-            site = configured(place, answer)
-        except (WorkerError, KeyError, ValueError) as e:
-            self.session.progress.note(f"kernel: {site.kernel.name}: the baseline's kernel was not understood: {e}")
-            self._revive()
+        if proposed.failure:
+            self.session.progress.note(f"kernel: {site.kernel.name}: the baseline's kernel was not understood: "
+                                       f"{proposed.failure}")
             return None
-        integers = {**correctness.integers(step), "num_sms": site.roofs.multiprocessors}
-        passed: list[Trial] = []
-        for candidate in self._proposals(site):
-            if self.session.budget.exhausted():
-                break
-            trial = self.trials.judged(candidate, static.check_kernel(
-                candidate, site.kernel, self.worker, integers=integers, arch=self._arch))
-            self._revive()
-            if trial.stopped_by is None:
-                passed.append(trial)
+        judged = [self.trials.judged(candidate, verdict) for candidate, verdict in proposed.judged]
+        passed = [trial for trial in judged if trial.stopped_by is None]
         arguments = lend(dict(place.call), self._scratch, self.worker.scratch)
         for trial in self._race(place, passed, arguments)[:CHECKED]:
             chosen = trial.candidate
@@ -94,16 +83,6 @@ class KernelSearch:
                 assert trial.before_us is not None and trial.after_us is not None
                 return Kept(trial, place, (trial.before_us - trial.after_us) * place.calls)
         return None
-
-    def _proposals(self, site: Any) -> list[KernelCandidate]:
-        """Techniques in turn, most promising first, so that one with many ideas does not crowd out the others."""
-        found: list[KernelCandidate] = []
-        for _, technique in ranked(site):
-            for n, candidate in enumerate(technique.propose(site)):
-                if n >= FOR_EACH_TECHNIQUE:
-                    break
-                found.append(candidate)
-        return found[:FOR_EACH_PLACE]
 
     def _race(self, place: Place, trials: list[Trial], arguments: Mapping[str, Any]) -> list[Trial]:
         """Those at least `WORTHWHILE` faster, fastest first; every one is recorded with its times."""
@@ -141,22 +120,27 @@ class KernelSearch:
             self.worker.restart()
 
 
-def search(session: Session, worker: Worker, trials: Trials, captured: Captured, scratch: Any, found: tuple[Place, ...],
-           call_us: float | None, arch: int) -> tuple[Kept, ...]:
-    """The kept candidates of all places within the budget, most saved first."""
-    work = KernelSearch(session, worker, trials, captured, scratch, arch)
+def search(session: Session, worker: Worker, compiler: Compiler, trials: Trials, scratch: Path,
+           found: tuple[Place, ...], call_us: float | None) -> tuple[Kept, ...]:
+    """The kept candidates of all places within the budget, most saved first.
+
+    `worker` has the GPU, the compiler none; `scratch` is where the captured tensors lie.
+    """
+    work = KernelSearch(session, worker, trials, scratch)
+    worth = [p for p in found if not call_us or p.savings_us >= LEAST_SHARE * call_us]
     kept: list[Kept] = []
-    for n, place in enumerate(found):
-        if session.budget.exhausted():
-            break
-        if call_us and place.savings_us < LEAST_SHARE * call_us:
-            break
-        session.progress.update(f"kernel: {place.site.kernel.name}", n, len(found))
-        result = work.place(place)
-        if result is not None:
-            kept.append(result)
-            session.progress.note(f"kernel: {place.site.kernel.name}: {result.trial.candidate.technique} "
-                                  f"{result.trial.step_speedup:.2f}x on the step")
+    proposed = ahead(compiler, worth, each=FOR_EACH_TECHNIQUE, most=FOR_EACH_PLACE)
+    with contextlib.closing(proposed):
+        for n, proposals in enumerate(proposed):
+            if session.budget.exhausted():
+                break
+            name = proposals.place.site.kernel.name
+            session.progress.update(f"kernel: {name}", n, len(worth))
+            result = work.place(proposals)
+            if result is not None:
+                kept.append(result)
+                session.progress.note(f"kernel: {name}: {result.trial.candidate.technique} "
+                                      f"{result.trial.step_speedup:.2f}x on the step")
     return tuple(sorted(kept, key=lambda k: -k.saved_us))
 
 

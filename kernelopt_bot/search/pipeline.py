@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -21,6 +22,7 @@ from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.confirm import Confirmation, Untouched
 from kernelopt_bot.search.explain import declined, explain
 from kernelopt_bot.search.loading import covered, load
+from kernelopt_bot.search.proposing import Compiler
 from kernelopt_bot.search.result import FirstCall, LeverGain, Noise, TargetResult
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.sets import Write
@@ -71,6 +73,8 @@ def optimise(session: Session, target: Target) -> TargetResult:
     work: _Work | None = None
     try:
         with session.model_worker("model") as worker:
+            if session.has_gpu:
+                _expect(session)
             work = _begin(session, worker, target, trials)
             with session.budget.searching(session.config.budget.search_s):
                 _levers(work, worker)
@@ -90,9 +94,18 @@ def optimise(session: Session, target: Target) -> TargetResult:
         if e.kind in ("disk_full", "unwritable"):
             raise
         error = e
+    finally:
+        session.close()
     session.progress.note(f"{target.name}: {error.what}")
     return replace(_result(session, target, trials, work), error=str(error), interrupted=error.kind == INTERRUPTED,
                    bad_input=isinstance(error, InputError), error_kind=error.kind)
+
+
+def _expect(session: Session) -> None:
+    """Workers of the kernel lever and the confirmation, started while the model is loaded."""
+    if "kernel" in session.config.levers:
+        session.expect(functools.partial(session.kernel_worker, "kernels"), session.compiling_worker)
+    session.expect(session.confirming_worker)
 
 
 def _begin(session: Session, worker: Worker, target: Target, trials: Trials) -> _Work:
@@ -163,9 +176,9 @@ def _kernels(work: _Work, worker: Worker) -> str:
     if not found:
         return "every generated kernel is at its floor" if captured.program.kernel_steps else "no generated kernel"
     major, minor = work.versions["gpu"]["capability"]
-    with session.kernel_worker("kernels") as kernel_worker:
-        kept = kernel_lever.search(session, kernel_worker, work.trials, captured, worker.scratch, found,
-                                   profile.call_us, 10 * int(major) + int(minor))
+    with session.kernel_worker("kernels") as kernel_worker, session.compiling_worker() as compiling:
+        kept = kernel_lever.search(session, kernel_worker, Compiler(compiling, 10 * int(major) + int(minor)),
+                                   work.trials, worker.scratch, found, profile.call_us)
     floor = profiling.physical_floor_s(captured.program, work.roofs)
     stack, measured, reason = kernel_lever.adopt(
         session, worker, work.stack, captured, kept, work.trials, work.settings, floor, work.environment,

@@ -13,17 +13,18 @@ from typing import Any
 from kernelopt_bot.compiler.artifact import AdoptedKernel
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.device import roofs
-from kernelopt_bot.gates import correctness, model, performance, static
+from kernelopt_bot.errors import KerneloptError
+from kernelopt_bot.gates import correctness, model, performance
 from kernelopt_bot.gates.answers import judged
 from kernelopt_bot.gates.verdict import Verdict
-from kernelopt_bot.playbook.technique import Site, ranked
-from kernelopt_bot.sandbox.client import Worker, WorkerError
+from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.search import capturing
 from kernelopt_bot.search.capturing import Captured
+from kernelopt_bot.search.proposing import Compiler, ideas, understood
 from kernelopt_bot.search.result import Trial
 from kernelopt_bot.search.session import Session
-from kernelopt_bot.search.sites import Place, configured, places
+from kernelopt_bot.search.sites import Place, places
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
@@ -49,7 +50,8 @@ def run(session: Session, worker: Worker, target_name: str, versions: Mapping[st
     answer = worker.call("capture", {"lane": "pretend", "options": {}, "save_limit_bytes": SAVE_LIMIT_BYTES},
                          timeout=TIMEOUT_S)
     with (session.kernel_worker("interpret", interpret=True) as interpreter,
-          session.kernel_worker("compile") as compiler):
+          session.compiling_worker() as compiling):
+        compiler = Compiler(compiling, ARCH)
         graphs = recorded(answer, worker, interpreter)
         captured = capturing.made(graphs, target_name, "pretend", DEVICE, versions, {})
         found = places(captured, None, roofs.pretended())
@@ -78,26 +80,20 @@ def recorded(answer: Mapping[str, Any], worker: Worker, interpreter: Worker) -> 
     return {**answer, "graphs": graphs}
 
 
-def _candidates(session: Session, place: Place, compiler: Worker, interpreter: Worker,
+def _candidates(session: Session, place: Place, compiler: Compiler, interpreter: Worker,
                 trials: Trials) -> Sequence[Trial]:
     """Gates 1 and 2 of some candidates of one place; the one rewriting most first, one that passes is enough."""
-    try:
-        answer = compiler.call("compile_baseline", {"source": place.site.kernel.source, "target": {"arch": ARCH}},
-                               timeout=TIMEOUT_S)
-        site = configured(place, answer)
-    except (WorkerError, KeyError, ValueError) as e:
-        session.progress.note(f"kernel: {place.site.kernel.name}: the baseline's kernel was not understood: {e}")
-        if not compiler.alive:
-            compiler.restart()
+    baseline = compiler.baselines([place])[place.site.kernel.source]
+    site, failure = understood(place, baseline)
+    if site is None or isinstance(baseline, KerneloptError):
+        session.progress.note(f"kernel: {place.site.kernel.name}: the baseline's kernel was not understood: {failure}")
         return ()
-    integers = {**correctness.integers(site.step), "num_sms": site.roofs.multiprocessors}
-    for candidate in _proposals(site):
+    # The first idea of each technique: true rewrites before other launch configurations.
+    for candidate in ideas(site, each=1, most=FOR_EACH_PLACE):
         if session.budget.exhausted():
             break
-        first = static.check_kernel(candidate, site.kernel, compiler, integers=integers, arch=ARCH)
+        (first,) = compiler.judge(site, [candidate], {site.kernel.source: baseline})
         trial = trials.judged(candidate, first)
-        if not compiler.alive:
-            compiler.restart()
         if trial.stopped_by is None:
             trial = trials.update(trial, correctness.check_kernel(
                 candidate, site.kernel, site.step, place.call, interpreter, lane="interpret", secret=session.secret,
@@ -107,12 +103,6 @@ def _candidates(session: Session, place: Place, compiler: Worker, interpreter: W
         if trial.stopped_by is None:
             return (trial,)
     return ()
-
-
-def _proposals(site: Site) -> Sequence[KernelCandidate]:
-    """The first idea of each technique: true rewrites before other launch configurations."""
-    found = [next(iter(technique.propose(site)), None) for _, technique in ranked(site)]
-    return [c for c in found if c is not None][:FOR_EACH_PLACE]
 
 
 def _stitched(session: Session, trial: Trial, place: Place, captured: Captured, worker: Worker, interpreter: Worker,

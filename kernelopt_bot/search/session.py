@@ -18,7 +18,6 @@ from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
 from kernelopt_bot.search.progress import Progress
 
-
 FEW_CORES = 4
 """With fewer, work beside a measurement would slow the measured host."""
 
@@ -90,7 +89,8 @@ class Session:
     def compiling_worker(self) -> Worker:
         """A kernel worker without a GPU. Raises Unavailable."""
         return self._taken("compile") or Worker(
-            "kernel", python=self.python, jail=self.jail, scratch=self.scratch / "compile", trace=self._trace("compile"))
+            "kernel", python=self.python, jail=self.jail, scratch=self.scratch / "compile",
+            trace=self._trace("compile"))
 
     def _taken(self, name: str) -> Worker | None:
         worker = self.waiting.pop(name, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from kernelopt_bot.contract.candidate import Plan
 from kernelopt_bot.sandbox.worker.check_interpreted import check_interpreted
 from kernelopt_bot.sandbox.worker.check_step import check_step
+from kernelopt_bot.sandbox.worker.children import run_each
 from kernelopt_bot.sandbox.worker.compile import compile_baseline, compile_candidate
 from kernelopt_bot.sandbox.worker.hello import hello
 from kernelopt_bot.sandbox.worker.interpret_graph import interpret_graph
@@ -80,10 +82,21 @@ def _check_interpreted(context: Context, params: dict[str, Any]) -> dict[str, An
     return check_interpreted(params, context, os.path.join(context.scratch, "kernels"))
 
 
+def _compile_each(context: Context, params: dict[str, Any]) -> dict[str, Any]:
+    """Several calls of one compiling method side by side."""
+    method = {"compile_baseline": _compile_baseline, "compile_candidate": _compile_candidate}.get(params["method"])
+    if method is None or os.environ.get("CUDA_VISIBLE_DEVICES"):
+        raise WorkerFault("bad_request", "compile_each: compiling methods only, in a worker without a GPU")
+    jobs = [functools.partial(method, context, one) for one in params["params"]]
+    timeout_s, processes = float(params["timeout_s"]), int(params.get("processes") or len(os.sched_getaffinity(0)))
+    return {"answers": run_each(jobs, processes=processes, timeout_s=timeout_s)}
+
+
 METHODS: dict[str, Method] = {
     "hello": hello,
     "compile_baseline": _checked(_compile_baseline),
     "compile_candidate": _checked(_compile_candidate),
+    "compile_each": _checked(_compile_each),
     "check_step": _checked(_check_step),
     "time_step": _checked(_time_step),
     "tune_step": _checked(_tune_step),

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from kernelopt_bot.sandbox.worker.children import run_each
+from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+
+
+def crash() -> dict[str, Any]:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return {}
+
+
+def hang() -> dict[str, Any]:
+    time.sleep(60)
+    return {}
+
+
+def refuse() -> dict[str, Any]:
+    raise WorkerFault("compile_failed", "too much shared memory", "detail")
+
+
+def stumble() -> dict[str, Any]:
+    raise TypeError("unforeseen")
+
+
+def silent() -> dict[str, Any]:
+    os._exit(3)
+
+
+@pytest.mark.parametrize("processes", [1, 4])
+def test_each_job_has_its_own_end_in_order(processes: int) -> None:
+    jobs = [lambda: {"pid": os.getpid()}, crash, refuse, stumble, silent, lambda: {"big": "x" * 300_000}]
+    first, *bad, last = run_each(jobs, processes=processes, timeout_s=30)
+    assert first["result"]["pid"] != os.getpid() and len(last["result"]["big"]) == 300_000
+    assert [b["error"]["kind"] for b in bad] == ["compile_failed", "compile_failed", "bug", "compile_failed"]
+    assert [b["error"]["message"] for b in bad] == [
+        "the compiler ended with SIGSEGV", "too much shared memory", "TypeError: unforeseen",
+        "the compiler ended with code 3"]
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # none is left behind
+
+
+def test_what_hangs_is_ended_and_the_others_go_on() -> None:
+    begin = time.monotonic()
+    slow, quick = run_each([hang, lambda: {"n": 1}], processes=2, timeout_s=1.0)
+    assert slow["error"] == {"kind": "compile_failed", "message": "no end within 1 s", "detail": ""}
+    assert quick == {"result": {"n": 1}}
+    assert time.monotonic() - begin < 10
+
+
+def test_no_job_no_answer() -> None:
+    assert run_each([], processes=2, timeout_s=1.0) == []
