@@ -1,0 +1,220 @@
+"""A kernel's value computed where another kernel would load it: the producer's body, moved into its consumer.
+
+Element by element: the producer is pointwise, its index becomes the index of the load. By row: all lanes of a program
+load the same element, so that the producer, pointwise or a short reduction, runs once for the program, in a tile of one
+row. A value keeps the rounding of the buffer that it no longer passes through.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from kernelopt_bot.playbook.kernel_source import Access, KernelSource, NotUnderstood, access_of, name_of
+from kernelopt_bot.playbook.rewrite import binds, expression, impure, reads, statements, substitute
+
+LONGEST_ROW = 4096
+"""Elements of a reduction that each program of the consumer repeats."""
+_TYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32",
+          "i16": "int16", "i8": "int8", "u8": "uint8", "i1": "int1"}
+_HEAD = frozenset({"xnumel", "xoffset", "xindex", "xmask", "rnumel", "r0_numel", "roffset", "r0_offset"})
+
+Expand = Callable[[Access, "Site"], list[ast.stmt] | None]
+"""Statements that bind `Site.target` to what a load of the moved body yields, None where it stays a load."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a load stands: the index as the surrounding code computes it, `mask` None where all lanes count, `shape`
+    of a whole tile there, and the variable that is to hold the value."""
+
+    index: ast.expr
+    mask: ast.expr | None
+    shape: tuple[str, ...]
+    target: str
+    once: bool
+    """True in code that runs in a tile of one row."""
+
+
+def definitions(source: KernelSource) -> dict[str, ast.expr]:
+    """Index variables (x0, x1, ...) of the straight part of a body in terms of `xindex`."""
+    known: dict[str, ast.expr] = {}
+    for statement in source.body:
+        name = name_of(statement)
+        if isinstance(statement, ast.Assign) and name and name not in _HEAD and reads(statement) <= {"xindex", *known}:
+            known[name] = substitute(statement.value, known)
+    return known
+
+
+def stored_value(source: KernelSource, pointer: str) -> ast.expr:
+    """What a producer stores through `pointer`, at the element of its index. Raises NotUnderstood for anything but
+    one store, in order of the index."""
+    stores = [n for s in source.body for n in ast.walk(s) if isinstance(n, ast.Call)
+              and (a := access_of(n)) is not None and a.kind == "store" and a.pointer == pointer]
+    if len(stores) != 1:
+        raise NotUnderstood(f"{len(stores)} stores through {pointer}")
+    access = access_of(stores[0])
+    assert access is not None
+    index = ast.unparse(substitute(access.index, definitions(source)))
+    if index != "xindex" and not (source.numel("x") == 1 and index.startswith(("tl.full([1", "0"))):
+        raise NotUnderstood(f"{pointer} is written at {index}")
+    return stores[0].args[1]
+
+
+def movable(source: KernelSource) -> bool:
+    """Whether a producer is of a kind whose body can be moved: by element if pointwise, by row if a short reduction."""
+    if source.grid_type != "Grid1D" or source.loops or not 0 < (source.numel("x") or 0) < 1 << 31:
+        return False
+    if any(impure(s) and not _plain_store(s) for s in source.body) or source.calls("tl.device_assert"):
+        return False
+    if source.heuristic == "pointwise":
+        return source.dimensions == ("x",) and source.tunable == ("XBLOCK",)
+    return (source.heuristic == "persistent_reduction" and source.dimensions == ("x", "r0_")
+            and source.tunable == ("XBLOCK",) and source.fixed.get("R0_BLOCK", LONGEST_ROW + 1) <= LONGEST_ROW)
+
+
+def _plain_store(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    access = access_of(value) if isinstance(value, ast.Call) else None
+    return access is not None and access.kind == "store"
+
+
+def moved(source: KernelSource, pointer: str, type_: str, at: Site, prefix: str, expand: Expand,
+          rename: Callable[[str], str]) -> list[ast.stmt]:
+    """The producer's body at a load: binds `at.target` to the element that the load would have read.
+
+    `prefix` keeps its variables apart, `rename` gives its pointers the consumer's names, `expand` moves further
+    producers into it. Raises NotUnderstood.
+    """
+    row = source.heuristic != "pointwise"
+    if row and not at.once:
+        raise NotUnderstood("a reduction would be repeated for each element")
+    value = stored_value(source, pointer)
+    if not reads(value):
+        raise NotUnderstood("a constant is stored")
+    r0 = source.fixed.get("R0_BLOCK", 1)
+    shape = ("1", str(r0)) if row else at.shape
+    constants = {"XBLOCK": "1" if row else shape[0], "R0_BLOCK": str(r0), "RBLOCK": str(r0),
+                 "xnumel": str(source.constants["xnumel"])}
+    constants |= {n: str(source.constants["r0_numel"]) for n in ("rnumel", "r0_numel") if row}
+    index = ast.unparse(at.index)
+    result = statements(f"{prefix}xindex = tl.full([1, 1], 0, tl.int32) + ({index})" if row
+                        else f"{prefix}xindex = {index}")
+    mask = None if row else at.mask
+    if row:
+        result += statements(f"{prefix}xmask = tl.full([1, 1], True, tl.int1)")
+    body = [copy.deepcopy(s) for s in source.body
+            if not (name_of(s) in _HEAD or isinstance(s, ast.AnnAssign) or _plain_store(s)
+                    or (isinstance(s, ast.Assign) and name_of(s) in ("RBLOCK", "R0_BLOCK")))]
+    body += statements(f"value = {ast.unparse(value)}")
+    local = {n for s in body for n in binds(s)} | {"xindex"}
+    names: dict[str, ast.expr] = {n: expression(prefix + n) for n in local}
+    names |= {n: expression(text) for n, text in constants.items()}
+    names |= {"r0_offset": expression("0"), "roffset": expression("0")}
+    if row:
+        names["xmask"] = expression(f"{prefix}xmask")
+    depends = _lanewise(source)
+    for number, statement in enumerate(body):
+        changer = _Loads(depends, mask, row, replace(at, shape=shape), f"{prefix}l{number}", expand, names, rename)
+        statement = changer.visit(statement)
+        if not row:
+            statement = _Tiles(shape).visit(statement)
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                node.id = prefix + node.id
+        result += changer.before
+        result.append(ast.fix_missing_locations(_Renamed(names, rename).visit(statement)))
+    dtype = _TYPES.get(type_.lstrip("*"))
+    if dtype is None:
+        raise NotUnderstood(f"a buffer of {type_}")
+    result += statements(f"{at.target} = tl.reshape({prefix}value, [1]).to(tl.{dtype})" if row
+                         else f"{at.target} = ({prefix}value).to(tl.{dtype})")
+    return result
+
+
+def _lanewise(source: KernelSource) -> set[str]:
+    """Variables that differ from lane to lane."""
+    found = {"xindex"}
+    for statement in source.body:
+        if reads(statement) & found:
+            found |= binds(statement)
+    return found
+
+
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, names: dict[str, ast.expr], rename: Callable[[str], str]) -> None:
+        self.names, self.rename = names, rename
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if getattr(node, "done", False) or not isinstance(node.ctx, ast.Load):
+            return node
+        if node.id in self.names:
+            return copy.deepcopy(self.names[node.id])
+        return ast.Name(self.rename(node.id), ast.Load())
+
+
+class _Tiles(ast.NodeTransformer):
+    """`[XBLOCK]` becomes the consumer's tile."""
+
+    def __init__(self, shape: Sequence[str]) -> None:
+        self.shape = shape
+
+    def visit_List(self, node: ast.List) -> ast.expr:
+        if [ast.unparse(e) for e in node.elts] == ["XBLOCK"]:
+            return _finished(expression(f"[{', '.join(self.shape)}]"))
+        return node
+
+
+def _finished(node: ast.expr) -> ast.expr:
+    """Marks names that belong to the consumer already."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name):
+            inner.done = True  # type: ignore[attr-defined]
+    return node
+
+
+class _Loads(ast.NodeTransformer):
+    """Gives the loads of a moved body the mask of the place, and moves further producers in."""
+
+    def __init__(self, depends: set[str], mask: ast.expr | None, row: bool, at: Site, stem: str, expand: Expand,
+                 names: dict[str, ast.expr], rename: Callable[[str], str]) -> None:
+        self.depends, self.mask, self.row, self.at, self.stem = depends, mask, row, at, stem
+        self.expand, self.names, self.rename = expand, names, rename
+        self.before: list[ast.stmt] = []
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id == "xmask" and isinstance(node.ctx, ast.Load) and not self.row:
+            return _finished(copy.deepcopy(self.mask)) if self.mask is not None else expression("True")
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        access = access_of(node)
+        if access is None or access.kind != "load":
+            self.generic_visit(node)
+            return node
+        own = None if access.mask is None or ast.unparse(access.mask) == "xmask" else access.mask
+        if own is not None:
+            own = self.visit(copy.deepcopy(own))
+        lanes = bool(reads(access.index) & self.depends)
+        outer = _finished(copy.deepcopy(self.mask)) if self.mask is not None and lanes else None
+        mask = outer if own is None else own if outer is None else ast.BinOp(outer, ast.BitAnd(), own)
+        index = _Renamed(self.names, self.rename).visit(copy.deepcopy(access.index))
+        shown = None if mask is None else _Renamed(self.names, self.rename).visit(copy.deepcopy(mask))
+        target = f"{self.stem}_{len(self.before)}"
+        more = self.expand(access, Site(index, shown, self.at.shape if lanes or self.row else ("1",), target,
+                                        self.at.once and not (self.row and _along(access.index, self.depends))))
+        if more is not None:
+            self.before += more
+            other = next((k.value for k in node.keywords if k.arg == "other"), None)
+            if shown is None or other is None:
+                return _finished(expression(target))
+            return _finished(expression(f"tl.where({ast.unparse(shown)}, {target}, {ast.unparse(other)})"))
+        keywords = [k for k in node.keywords if k.arg != "mask" and (k.arg != "other" or mask is not None)]
+        return ast.Call(node.func, [node.args[0], mask or ast.Constant(None)], keywords)
+
+
+def _along(index: ast.expr, depends: set[str]) -> bool:
+    """Whether an index of a row's code runs along the row."""
+    return any(n.startswith("r0_") or n in ("rindex", "r0_index") for n in reads(index))
