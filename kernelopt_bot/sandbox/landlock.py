@@ -31,7 +31,7 @@ class LandlockJail:
     name = "landlock"
 
     def __init__(self, *, namespaces: bool = True) -> None:
-        self._namespaces = namespaces
+        self.namespaces = namespaces
 
     def missing(self) -> tuple[str, str] | None:
         abi = launcher.landlock_abi()
@@ -40,13 +40,13 @@ class LandlockJail:
         if abi < launcher.MINIMUM_ABI:
             return (f"the kernel's Landlock is version {max(abi, 0)}, wanted {launcher.MINIMUM_ABI}",
                     "a kernel of 6.2 or later with landlock in its `lsm=` list")
-        if not self._namespaces and abi < launcher.SCOPE_ABI:
+        if not self.namespaces and abi < launcher.SCOPE_ABI:
             return (f"the kernel's Landlock (version {abi}) does not govern signals",
                     "a kernel of 6.12 or later, or allow user namespaces")
         return None
 
     def wrap(self, box: Box) -> Launch:
-        kind = "none" if not self._namespaces else "root" if os.geteuid() == 0 else "user"
+        kind = "none" if not self.namespaces else "root" if os.geteuid() == 0 else "user"
         read: list[Path] = binds.existing(binds.SYSTEM)
         listed: list[Path] = []
         for path in binds.readable(box.python, box.readable, gpu=bool(box.devices)):

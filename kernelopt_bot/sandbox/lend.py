@@ -1,7 +1,7 @@
 """Tensors that one worker saved, handed to another by copying: no two workers share a writable file.
 
-Both folders belong to processes that may be running and are not trusted: names are resolved without following links, and
-what is looked at is the very file that is read or written.
+Both folders belong to processes that may be running and are not trusted: names are resolved without following links,
+and what is looked at is the very file that is read or written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -20,6 +19,7 @@ from kernelopt_bot.sandbox.client import WorkerLied
 
 DEEPEST = 64
 """Levels of nested values."""
+CHUNK = 1 << 20
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -65,19 +65,11 @@ def _place(old: int, facts: os.stat_result, folder: int, name: str) -> None:
     # Made anew: whatever bears the name meanwhile is not written through.
     target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
     with os.fdopen(target, "wb") as out, os.fdopen(os.dup(old), "rb") as file:
-        shutil.copyfileobj(_Bounded(file, facts.st_size), out, 1 << 20)
-
-
-class _Bounded:
-    """At most so many bytes of a file that may grow while it is read."""
-
-    def __init__(self, file: Any, left: int) -> None:
-        self._file, self._left = file, left
-
-    def read(self, count: int) -> bytes:
-        data: bytes = self._file.read(min(count, self._left))
-        self._left -= len(data)
-        return data
+        left = facts.st_size
+        # The file may grow while it is read.
+        while left and (chunk := file.read(min(left, CHUNK))):
+            left -= len(chunk)
+            out.write(chunk)
 
 
 @contextlib.contextmanager

@@ -15,13 +15,17 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 SECRET = b"kernelopt-test-secret"
 libc = ctypes.CDLL(None, use_errno=True)
-SELF = ("unshare", "mount", "chroot", "write the interpreter")
+SELF = ("unshare", "mount", "chroot", "write the interpreter", "device nodes that were not given",
+        "folders to write into")
 """What changes the attacker or the machine where it works: not for the control."""
+written: list[str] = []
+"""Folders outside scratch in which a file could be made."""
 X86 = platform.machine() == "x86_64"
 
 
@@ -116,6 +120,104 @@ def kernel_settings() -> bool:
     return False
 
 
+def any_environment() -> bool:
+    """Of every process that can be seen: the bot's own, the runner's."""
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if read(f"/proc/{number}/environ"):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def any_read(paths: list[str]) -> bool:
+    for path in paths:
+        try:
+            if read(path):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def any_append(paths: list[str]) -> bool:
+    for path in paths:
+        try:
+            return append(path)
+        except OSError:
+            continue
+    return False
+
+
+def shared_segment(key: int) -> bool:
+    """The host's System V shared memory, by its key."""
+    libc.shmat.restype = ctypes.c_void_p
+    identifier = libc.shmget(key, 0, 0)
+    if identifier < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+    address = libc.shmat(identifier, None, 0o10000)
+    return SECRET in ctypes.string_at(address, 64)
+
+
+def message_queue(key: int) -> bool:
+    if libc.msgget(key, 0) < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+    return True
+
+
+def semaphores(key: int) -> bool:
+    if libc.semget(key, 0, 0) < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+    return True
+
+
+def other_nodes(given: list[str]) -> bool:
+    """Every device of the host but harmless ones and those that were given."""
+    for path in given:
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY))
+            return True
+        except OSError:
+            continue
+    return False
+
+
+def writable_folders(allowed: list[str]) -> bool:
+    """Somewhere that is not scratch or memory of the jail's own; /proc is looked at by itself."""
+    written.clear()
+    for folder, inner, _ in os.walk("/"):
+        if folder == "/":
+            inner[:] = [name for name in inner if name != "proc"]
+        if folder in allowed:
+            inner.clear()
+            continue
+        path = os.path.join(folder, "kernelopt-breach")
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        except OSError:
+            continue
+        os.unlink(path)
+        written.append(folder)
+    return bool(written)
+
+
+def udp(port: int) -> bool:
+    """What nobody receives is said only to the next one that is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.connect(("127.0.0.1", port))
+        for _ in range(3):
+            sender.send(b"breach")
+            time.sleep(0.05)
+    return True
+
+
+def datagram_to_name(name: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"breach", "\0" + name)
+    return True
+
+
 def block_device() -> bool:
     for name in ("vda", "sda", "nvme0n1", "mem", "kmsg", "kvm", "loop0"):
         try:
@@ -136,17 +238,28 @@ def attempts(w: dict[str, Any]) -> dict[str, Callable[[], bool]]:
         "signal another process": lambda: done(lambda: os.kill(victim, 0)),
         "limits of another process": lambda: done(lambda: resource.prlimit(victim, resource.RLIMIT_CORE)),
         "stop another process": lambda: done(lambda: os.kill(victim, signal.SIGCONT)),
+        "environment of any process": any_environment,
+        "credentials at home": lambda: any_read(w["credentials"]),
+        "workflow command files": lambda: any_append(w["commands"]),
+        "shared memory": lambda: shared_segment(w["key"]),
+        "file of shared memory": lambda: any_read([w["shm"]]),
+        "message queue": lambda: message_queue(w["key"]),
+        "semaphores": lambda: semaphores(w["key"]),
+        "device nodes that were not given": lambda: other_nodes(w["nodes"]),
+        "folders to write into": lambda: writable_folders([scratch, *w["own"]]),
         "token file": lambda: read(f"{outside}/token"),
         "credentials of the checkout": lambda: read(f"{w['checkout']}/.git/config"),
         "dot-env of the checkout": lambda: read(f"{w['checkout']}/.env"),
         "other checkout": lambda: read(f"{outside}/other/model.py"),
-        "workflow command file": lambda: append(f"{outside}/github_env"),
         "docker socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, f"{outside}/docker.sock"),
         **{f"datagram, {how}": functools.partial(datagram, w["datagram"], how)
            for how in ("connect", "sendmsg", "sendto", "pair connect", "pair sendmsg", "pair sendto")},
         "first to be killed": lambda: make_killable(victim),
         "kernel settings": kernel_settings,
         "abstract socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + w["abstract"]),
+        "abstract datagram": lambda: datagram_to_name(w["abstract"] + "-datagram"),
+        "udp": lambda: udp(w["udp"]),
+        "tcp6": lambda: connect(socket.AF_INET6, socket.SOCK_STREAM, ("::1", w["tcp6"])) if w["tcp6"] else False,
         "tcp": lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", w["tcp"])),
         "inherited descriptor": inherited,
         "new file outside": lambda: append(f"{outside}/new"),
@@ -201,7 +314,8 @@ def main(wanted: dict[str, Any]) -> dict[str, Any]:
         file.write("written")
     with open(f"{wanted['checkout']}/model.py") as file:
         readable = file.read()
-    return {"worked": worked, "refused": refused, "environment": dict(os.environ), "readable": readable}
+    return {"worked": worked, "refused": refused, "environment": dict(os.environ), "readable": readable,
+            "written": written}
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ def make(liar: Path, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     def start(**options: Any) -> Worker:
         # The liar's shebang names the interpreter of this environment.
         needs = (liar.parent, Path(sys.prefix), Path(sys.base_prefix))
-        options = {"python": str(liar), "jail": ProcessJail(), "scratch": tmp_path / "scratch",
-                   "readable": needs} | options
-        workers.append(Worker("kernel", **options))
+        known: dict[str, Any] = {"python": str(liar), "jail": ProcessJail(), "scratch": tmp_path / "scratch",
+                                 "readable": needs}
+        workers.append(Worker("kernel", **(known | options)))
         return workers[-1]
 
     yield start

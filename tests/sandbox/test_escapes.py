@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import secrets
 import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,18 @@ import pytest
 
 from kernelopt_bot import process
 from kernelopt_bot.sandbox.jail import Box, Jail, ProcessJail
+from kernelopt_bot.sandbox.landlock import LandlockJail
 
 SECRET = "kernelopt-test-secret"
+DATAGRAMS = ("datagram", "abstract datagram", "udp")
 ATTEMPTS = Path(__file__).with_name("attempts.py")
+CREDENTIALS = (".git-credentials", ".netrc", ".config/gh/hosts.yml", ".ssh/id_ed25519", ".docker/config.json",
+               ".config/model-key")
+COMMANDS = ("GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STEP_SUMMARY", "GITHUB_STATE")
+HARMLESS = {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "shm", "mqueue", "pts", "fd", "watchdog",
+            "watchdog0"}
+"""Devices in every jail; and those of which opening one restarts the machine."""
+libc = ctypes.CDLL(None, use_errno=True)
 ALSO_OPEN = {
     "capabilities", "bpf", "raw devices", "io_uring", "keyring", "userfaultfd",
     "trace another process", "memory of another process", "inherited descriptor",
@@ -38,7 +49,38 @@ class Outcome:
     after: dict[str, Any]
     reached: list[str]
     """Listeners outside that something connected to."""
+    written: list[str]
     scratch: Path
+
+
+@contextmanager
+def kept_by_the_kernel(key: int) -> Iterator[str]:
+    """A segment of shared memory that holds the secret, a message queue and semaphores; the name of a file in /dev/shm
+    that holds it too."""
+    shared = libc.shmget(key, 4096, 0o1600 | 0o066)
+    assert shared >= 0, os.strerror(ctypes.get_errno())
+    libc.shmat.restype = ctypes.c_void_p
+    address = libc.shmat(shared, None, 0)
+    ctypes.memmove(address, SECRET.encode(), len(SECRET))
+    libc.shmdt(ctypes.c_void_p(address))
+    queue, semaphores = libc.msgget(key, 0o1666), libc.semget(key, 1, 0o1666)
+    file = Path(f"/dev/shm/kernelopt-test-{key}")
+    file.write_text(SECRET)
+    try:
+        assert queue >= 0 and semaphores >= 0
+        yield str(file)
+    finally:
+        file.unlink()
+        libc.shmctl(shared, 0, None)
+        libc.msgctl(queue, 0, None)
+        libc.semctl(semaphores, 0, 0)
+
+
+def nodes(given: tuple[Path, ...]) -> list[str]:
+    """Device nodes of this machine that no jail is given."""
+    found = [p for p in Path("/dev").rglob("*") if p.name not in HARMLESS and "pts" not in p.parts]
+    devices = [p for p in found if not p.is_symlink() and (p.is_char_device() or p.is_block_device())]
+    return [str(p) for p in devices if p not in given]
 
 
 def snapshot(folder: Path) -> dict[str, Any]:
@@ -51,18 +93,41 @@ def snapshot(folder: Path) -> dict[str, Any]:
     return found
 
 
+def loopback6() -> bool:
+    with socket.socket(socket.AF_INET6) as trial:
+        try:
+            trial.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
+
+
+def own_memory(jail: Jail) -> tuple[str, ...]:
+    """Folders that are memory of the jail's own, and gone with it."""
+    if isinstance(jail, LandlockJail):
+        return ("/dev/shm",) if jail.namespaces else ()
+    return "/tmp", "/dev/shm"
+
+
 def attack(jail: Jail, root: Path, devices: tuple[Path, ...] = ()) -> Outcome:
     outside, checkout, scratch, code = (root / name for name in ("outside", "checkout", "scratch", "code"))
     for folder in (outside / "other", checkout / ".git", scratch, code):
         folder.mkdir(parents=True)
     for file in (outside / "token", outside / "other" / "model.py", checkout / ".git" / "config", checkout / ".env"):
         file.write_text(SECRET)
-    (outside / "github_env").write_text("")
+    for name in COMMANDS:
+        (outside / name).write_text("")
+    for name in CREDENTIALS:
+        (outside / "home" / name).parent.mkdir(parents=True, exist_ok=True)
+        (outside / "home" / name).write_text(SECRET)
     (outside / "victim-file").write_text("precious")
     (checkout / "model.py").write_text("class Model: ...")
     shutil.copyfile(ATTEMPTS, code / "attempts.py")
     with ExitStack() as stack:
-        victim = process.start([sys.executable, "-I", "-c", "input()"], environment={"TOKEN": SECRET})
+        key = 0x4B000000 | secrets.randbelow(1 << 24)
+        shm = stack.enter_context(kept_by_the_kernel(key))
+        victim = process.start([sys.executable, "-I", "-c", "input()"], environment={
+            "GITHUB_TOKEN": SECRET, "MODEL_API_KEY": SECRET, **{name: str(outside / name) for name in COMMANDS}})
         stack.callback(process.stop, victim, grace=0)
         listeners = {}
         abstract = f"kernelopt-test-{os.getpid()}-{root.name}"
@@ -70,9 +135,14 @@ def attack(jail: Jail, root: Path, devices: tuple[Path, ...] = ()) -> Outcome:
             ("tcp", socket.AF_INET, ("127.0.0.1", 0)),
             ("docker socket", socket.AF_UNIX, str(outside / "docker.sock")),
             ("abstract socket", socket.AF_UNIX, "\0" + abstract),
+            ("abstract datagram", socket.AF_UNIX, "\0" + abstract + "-datagram"),
             ("datagram", socket.AF_UNIX, str(outside / "log.sock")),
+            ("udp", socket.AF_INET, ("127.0.0.1", 0)),
+            ("tcp6", socket.AF_INET6, ("::1", 0)),
         ):
-            kind = socket.SOCK_DGRAM if name == "datagram" else socket.SOCK_STREAM
+            if name == "tcp6" and not loopback6():
+                continue
+            kind = socket.SOCK_DGRAM if name in DATAGRAMS else socket.SOCK_STREAM
             listener = stack.enter_context(socket.socket(family, kind))
             listener.bind(address)
             if kind == socket.SOCK_STREAM:
@@ -85,7 +155,11 @@ def attack(jail: Jail, root: Path, devices: tuple[Path, ...] = ()) -> Outcome:
         wanted = {
             "outside": str(outside), "checkout": str(checkout), "scratch": str(scratch), "victim": victim.pid,
             "tcp": listeners["tcp"].getsockname()[1], "abstract": abstract, "control": jail.name == "process",
-            "datagram": str(outside / "log.sock"),
+            "datagram": str(outside / "log.sock"), "udp": listeners["udp"].getsockname()[1], "key": key, "shm": shm,
+            "tcp6": listeners["tcp6"].getsockname()[1] if "tcp6" in listeners else 0, "nodes": nodes(devices),
+            "credentials": [str(outside / "home" / name) for name in CREDENTIALS],
+            "own": own_memory(jail),
+            "commands": [str(outside / name) for name in COMMANDS],
         }  # fmt: skip
         box = Box(
             sys.executable, ("-I", "-B", str(code / "attempts.py"), json.dumps(wanted)),
@@ -94,17 +168,14 @@ def attack(jail: Jail, root: Path, devices: tuple[Path, ...] = ()) -> Outcome:
         before = snapshot(outside) | snapshot(checkout)
         launch = jail.wrap(box)
         try:
-            done = process.run(
-                launch.command, timeout=60, pass_fds=launch.pass_fds,
-                environment={**launch.environment, **({"TOKEN": SECRET} if jail.name == "bubblewrap" else {})},
-            )  # fmt: skip
+            done = process.run(launch.command, timeout=60, pass_fds=launch.pass_fds, environment=launch.environment)
         finally:
             launch.finish()
         assert victim.poll() is None
         reached = []
         for name, listener in listeners.items():
             try:
-                if name == "datagram":
+                if name in DATAGRAMS:
                     listener.recv(16)
                 else:
                     listener.accept()[0].close()
@@ -114,7 +185,7 @@ def attack(jail: Jail, root: Path, devices: tuple[Path, ...] = ()) -> Outcome:
     answer = json.loads(done.stdout)
     return Outcome(
         set(answer["worked"]), answer["refused"], answer["environment"], answer["readable"], before,
-        snapshot(outside) | snapshot(checkout), reached, scratch,
+        snapshot(outside) | snapshot(checkout), reached, answer["written"], scratch,
     )  # fmt: skip
 
 
@@ -126,8 +197,8 @@ def outcome(jail: Jail, request: pytest.FixtureRequest, tmp_path_factory: pytest
 
 
 def test_every_attempt_is_refused(outcome: Outcome) -> None:
-    assert outcome.worked == set()
-    assert len(outcome.refused) >= 41
+    assert outcome.worked == set(), outcome.written
+    assert len(outcome.refused) >= 52
 
 
 def test_nothing_outside_has_changed(outcome: Outcome) -> None:
@@ -153,4 +224,5 @@ def test_the_attempts_work_without_a_jail(tmp_path: Path) -> None:
     open_process = attack(ProcessJail(), tmp_path)
     assert open_process.refused.keys() <= ALSO_OPEN | {"move from outside", "remove outside"}
     assert open_process.after != open_process.before
-    assert set(open_process.reached) == {"tcp", "docker socket", "abstract socket", "datagram"}
+    assert set(open_process.reached) - {"tcp6"} == {
+        "tcp", "udp", "docker socket", "abstract socket", "abstract datagram", "datagram"}
