@@ -78,6 +78,9 @@ def test_every_command_and_option_exists(document: Path) -> None:
         for name in words[1].split("|"):
             command = group.get_command(click.Context(group), name)
             assert command is not None or words[1].startswith("-"), " ".join(words)
+            if isinstance(command, click.Group) and len(words) > 2:
+                command = command.commands.get(words[2])
+                assert command is not None, " ".join(words)
             known = {o for p in (command.params if command else group.params) if isinstance(p, click.Option)
                      for o in (*p.opts, *p.secondary_opts)} | {"--help", "-h"}
             assert {w.partition("=")[0] for w in words[2:] if w.startswith("--")} <= known, " ".join(words)

@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "kernelopt_bot.cli.run",
     "optimize": "kernelopt_bot.cli.optimize",
     "verify": "kernelopt_bot.cli.verify",
+    "bench": "kernelopt_bot.cli.bench",
     "doctor": "kernelopt_bot.cli.doctor",
     "config": "kernelopt_bot.cli.config",
 }

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 # Blue, orange and grey of one lightness step each: told apart with every common colour deficiency, and in grey.
-_LIGHT = {
+LIGHT = {
     "ink": "#1f2328",
     "faint": "#d1d9e0",
     "paper": "#ffffff",
@@ -26,7 +26,7 @@ _LIGHT = {
     "after": "#0969da",
     "floor": "#bc4c00",
 }
-_DARK = {
+DARK = {
     "ink": "#e6edf3",
     "faint": "#3d444d",
     "paper": "#0d1117",
@@ -36,7 +36,7 @@ _DARK = {
 }
 _LEGEND_INCHES = 0.45
 """From the axes down to the legend: room for the ticks and the unit."""
-_SETTINGS: Any = {
+SETTINGS: Any = {
     "svg.hashsalt": "kernelopt",
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -68,7 +68,7 @@ class Bar:
 @functools.lru_cache(maxsize=64)
 def draw_intervals(title: str, unit: str, points: tuple[Point, ...], *, dark: bool) -> bytes:
     """A row a point with its interval, and a line where nothing changes (1.0)."""
-    colours = _DARK if dark else _LIGHT
+    colours = DARK if dark else LIGHT
     with _figure(title, unit, len(points) * 0.42, colours) as (figure, axes):
         axes.axvline(1.0, color=colours["ink"], linewidth=1.0)
         for row, p in enumerate(points):
@@ -89,13 +89,13 @@ def draw_intervals(title: str, unit: str, points: tuple[Point, ...], *, dark: bo
         low, high = min(1.0, *(p.low for p in points)), max(1.0, *(p.high for p in points))
         space = max(high - low, 0.02)
         axes.set_xlim(low - 0.06 * space, high + 0.36 * space)
-        return _svg(figure)
+        return as_svg(figure)
 
 
 @functools.lru_cache(maxsize=64)
 def draw_bars(title: str, unit: str, bars: tuple[Bar, ...], *, dark: bool) -> bytes:
     """Three thin bars a step: before, after (where it changed) and the floor."""
-    colours = _DARK if dark else _LIGHT
+    colours = DARK if dark else LIGHT
     with _figure(title, unit, len(bars) * 0.72, colours) as (figure, axes):
         for row, b in enumerate(bars):
             for offset, kind, value in ((-0.25, "before", b.before), (0.0, "after", b.after), (0.25, "floor", b.floor)):
@@ -122,12 +122,12 @@ def draw_bars(title: str, unit: str, bars: tuple[Bar, ...], *, dark: bool) -> by
             frameon=False,
             labelcolor=colours["ink"],
         )
-        return _svg(figure)
+        return as_svg(figure)
 
 
 @contextmanager
 def _figure(title: str, unit: str, height: float, colours: dict[str, str]) -> Iterator[tuple[Figure, Axes]]:
-    with rc_context(_SETTINGS):
+    with rc_context(SETTINGS):
         figure = Figure(figsize=(8.0, 1.2 + height), facecolor=colours["paper"])
         axes = figure.add_subplot()
         axes.set_facecolor(colours["paper"])
@@ -146,7 +146,8 @@ def _rows(axes: Axes, labels: Sequence[str], colours: dict[str, str]) -> None:
     axes.set_ylim(len(labels) - 0.4, -0.6)
 
 
-def _svg(figure: Figure) -> bytes:
+def as_svg(figure: Figure) -> bytes:
+    """Without date and version, so that equal figures have equal bytes. To be called within `SETTINGS`."""
     out = io.BytesIO()
     figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     return out.getvalue()
