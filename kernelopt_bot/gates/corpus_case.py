@@ -2,7 +2,7 @@
 
 A case is one TOML file, data from end to end: `about`, `expect`, `because` (a part of the reason that it must be
 refused with), `baseline`, `source`, `launches`, and where needed `scratch`, `parameters` (changes, by name), `stats`,
-`limit_s`.
+`limit_s`, `precision`.
 A baseline is one JSON file of `baselines/`: a kernel that Inductor wrote, and its call.
 """
 
@@ -61,6 +61,8 @@ class Case:
     stats: Mapping[str, Any] = field(default_factory=dict)
     limit_s: float | None = None
     """Seconds that gate 2 waits for an answer, where a case is about giving none."""
+    precision: bool = False
+    """An adversary of precision alone: it bounds `gates.k` from above."""
 
 
 def load(folder: Path) -> tuple[Case, ...]:
@@ -109,7 +111,8 @@ def _case(path: Path, baselines: Mapping[str, Baseline]) -> Case:
         plan = {"parameters": parameters, "scratch": data.get("scratch", []),
                 "launches": [{"arguments": names, **launch} for launch in data["launches"]]}
         return Case(path.stem, data["about"], data["expect"], data.get("because", ""), baseline, data["source"], plan,
-                    data.get("stats", {}), data.get("limit_s"))
+                    data.get("stats", {}), data.get("limit_s"),
+                    data.get("precision", False))
     except (KeyError, TypeError, ValueError) as e:
         raise InputError("a file of the corpus is no case", where=f"{path}: {type(e).__name__}: {e}",
                          fix="see the section on the corpus in docs/gates.md") from e

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics as plain
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,27 +11,28 @@ import numpy as np
 
 from kernelopt_bot.contract.candidate import Lever
 from kernelopt_bot.gates import statistics
-from kernelopt_bot.gates.answers import Caller, judged, need, number
-from kernelopt_bot.gates.statistics import Estimate, Times
+from kernelopt_bot.gates.answers import Caller, Malformed, judged
+from kernelopt_bot.gates.sampling import CONTROL as CONTROL
+from kernelopt_bot.gates.sampling import Arm, Samples
+from kernelopt_bot.gates.sampling import Sample as Sample
+from kernelopt_bot.gates.statistics import Estimate
 from kernelopt_bot.gates.verdict import Status, Verdict
+from kernelopt_bot.sandbox.client import WorkerError
 from kernelopt_bot.search.result import Comparison, Noise
-
-Arm = Mapping[str, Any]
-"""As `time_model` takes it: name, kind, mode, options, artifact."""
-
-CONTROL = "default again"
-"""Name of the A/A arm: default torch.compile, compiled a second time."""
 
 FLOOR_SHARE = 0.95
 """Below this share of the physical floor a time is an error of measurement or a cheat."""
+PROFILED_CALLS = 10
 
-COMPILE_ALLOWANCE_S = 600.0
-"""On top of the measuring time: every arm is compiled first, some with autotuning."""
+DECIDING_SHARE, OTHER_SHARE = 0.6, 0.13
+"""Of the measuring time: the metric and cache state that decide, and each of the three others."""
+DECIDING_ROUNDS, OTHER_ROUNDS = 3, 2
+STATES = tuple((metric, cache) for metric in ("latency", "throughput") for cache in ("cold", "warm"))
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`config.gates`, as far as this gate needs it; `budget_s` is measuring time for one metric and cache state."""
+    """`config.gates`, as far as this gate needs it; `budget_s` bounds the sampling of all metrics and cache states."""
 
     min_gain: float = 1.03
     metric: str = "latency"
@@ -39,19 +41,7 @@ class Settings:
     confidence: float = 0.95
     memory_limit: float = 1.10
     memory_slack_bytes: int = 256 << 20
-    budget_s: float = 10.0
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Raw times in seconds of one pair of arms, interleaved a b b a."""
-
-    baseline: str
-    candidate: str
-    metric: str
-    cache: str
-    a_s: Times
-    b_s: Times
+    budget_s: float = 8.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +76,14 @@ def decide(
         except ValueError as e:
             return Measured(_no(f"{sample.candidate} against {sample.baseline}, {sample.metric}, {sample.cache}: {e}"))
         estimates.append((sample, found))
+    return judge(estimates, settings=settings, peak_bytes=peak_bytes, floor_s=floor_s, decisive=decisive)
+
+
+def judge(
+    estimates: Sequence[tuple[Sample, Estimate]], *, settings: Settings, peak_bytes: Mapping[str, int],
+    floor_s: float | None, decisive: Collection[str] = ("default",),
+) -> Measured:
+    """As `decide`, over estimates."""
     comparisons = tuple(_comparison(s, e) for s, e in estimates if s.candidate != CONTROL)
     controls = [e for s, e in estimates if s.candidate == CONTROL and _decides(s, settings)]
     noise = max(controls, key=statistics.noise_floor, default=None)
@@ -117,11 +115,8 @@ def _objection(
     floor_s: float | None,
 ) -> str | None:
     """The first reason against adoption; of several the one that says most."""
-    for _, e in pairs:
-        # A baseline below the floor says that the floor is wrong: bytes were counted that nobody needs to move.
-        if floor_s and e.b_s < FLOOR_SHARE * floor_s <= e.a_s:
-            return (f"{e.b_s * 1e6:.1f} us is below {FLOOR_SHARE} of the physical floor of {floor_s * 1e6:.1f} us: "
-                    "it cannot have moved the bytes")
+    if (low := below_floor(pairs, floor_s)) is not None and floor_s:
+        return f"{_under(low.b_s, floor_s)}: it cannot have moved the bytes"
     for sample, e in pairs:
         what = (f"{e.speedup:.3f}x [{e.low:.3f}, {e.high:.3f}] against {sample.baseline} "
                 f"({sample.metric}, {sample.cache})")
@@ -135,6 +130,32 @@ def _objection(
         if used is not None and allowed is not None and used > allowed:
             return f"peak memory of {used} bytes, at most {allowed:.0f} are allowed (baseline {sample.baseline})"
     return None
+
+
+def below_floor(pairs: Sequence[tuple[Sample, Estimate]], floor_s: float | None) -> Estimate | None:
+    """The first pair whose candidate, and not its baseline, is below FLOOR_SHARE of the floor.
+
+    A baseline below it says that the floor is wrong: bytes were counted that nobody needs to move.
+    """
+    return next((e for _, e in pairs if floor_s and e.b_s < FLOOR_SHARE * floor_s <= e.a_s), None)
+
+
+def _under(seconds: float, floor_s: float) -> str:
+    return f"{seconds * 1e6:.1f} us is below {FLOOR_SHARE} of the physical floor of {floor_s * 1e6:.1f} us"
+
+
+def second_opinion(first_s: float, device_s: Sequence[float], floor_s: float) -> Verdict:
+    """The verdict on a time below the floor (seconds a call), given the profiler's device times of single calls.
+
+    Never a pass: if the device itself was busy for less than the floor, the bytes were not moved (fail); if it was busy
+    for longer, the two measurements contradict each other (not measured).
+    """
+    again = plain.median(device_s)
+    if again < FLOOR_SHARE * floor_s:
+        return Verdict("performance", Status.FAIL, f"{_under(first_s, floor_s)}, and by the profiler the device works "
+                       f"for {again * 1e6:.1f} us: it cannot have moved the bytes")
+    return _no(f"{_under(first_s, floor_s)}, but by the profiler the device works for {again * 1e6:.1f} us: the timing "
+               "is wrong")
 
 
 def _allowed(baseline: int | None, settings: Settings) -> float | None:
@@ -167,126 +188,85 @@ def measure(
     """Times the candidate's arm against each of `baselines` (which must hold the decisive ones) in a model worker.
 
     Without a GPU a `kernel` or `region` candidate is not measured, and only warm caches exist. The pair that decides
-    comes first, with the A/A control; with `others`, the other metric and cache state follow only if it passed. Rounds
-    of growing length stop as soon as more would not change the answer. `seed` draws the bootstrap.
+    comes first, with the A/A control; with `others`, the other metrics and cache states follow, whatever it said.
+    Rounds of growing length stop as soon as more would not change the answer. A time below the physical floor is
+    measured again by the profiler. `seed` draws the bootstrap.
     """
     if lever in ("kernel", "region") and not has_gpu:
         return Measured(_no("no GPU"))
     if not has_gpu:
         settings = replace(settings, cache="warm")
-    rng = np.random.default_rng(seed)
-    session = _Session(worker, candidate, secret)
+    samples = Samples(worker, candidate, secret, settings.confidence, np.random.default_rng(seed))
+    judges = [b for b in baselines if b["name"] in decisive]
     measured = Measured(_no("nothing was timed"))
+    profiled: list[float] = []
 
-    def judge() -> Verdict:
+    def rounds(metric: str, cache: str, seconds: Sequence[float], threshold: float, against: Sequence[Arm],
+               ) -> Verdict | None:
         nonlocal measured
-        for seconds in statistics.rounds(settings.budget_s):
-            session.collect(settings.metric, settings.cache, seconds, baselines, control=True)
-            if (objection := session.objection(decisive)) is not None:
+        decides = (metric, cache) == (settings.metric, settings.cache)
+        for number, budget in enumerate(seconds):
+            samples.collect(metric, cache, budget, against, control=decides, check=decides and number == 0)
+            if (objection := samples.objection(decisive)) is not None:
                 return objection
-            measured = _decide(session, settings, rng, floor_s, decisive)
-            if _settled(session, settings, rng, decisive):
+            if samples.settled(metric, cache, threshold, decisive):
                 break
-        states = [(m, c) for m in ("latency", "throughput") for c in (("cold", "warm") if has_gpu else ("warm",))]
-        for metric, cache in states if others else ():
-            if (metric, cache) != (settings.metric, settings.cache) and measured.verdict.lets_on:
-                judges = [b for b in baselines if b["name"] in decisive]
-                session.collect(metric, cache, settings.budget_s / 2, judges, control=False)
-                if (objection := session.objection(decisive)) is not None:
-                    return objection
-                measured = _decide(session, settings, rng, floor_s, decisive)
-        return measured.verdict
-
-    verdict = judged("performance", judge)
-    evidence = {**verdict.evidence, "states": session.states}
-    return replace(measured, verdict=replace(verdict, evidence=evidence), compile_s=session.compile_s,
-                   failed=session.failed)
-
-
-class _Session:
-    """Samples of all rounds, pooled by pair, metric and cache state."""
-
-    def __init__(self, worker: Caller, candidate: Arm, secret: str) -> None:
-        self.worker, self.candidate, self.secret = worker, candidate, secret
-        self.samples: dict[tuple[str, str, str, str], Sample] = {}
-        self.peak_bytes: dict[str, int] = {}
-        self.compile_s: dict[str, float] = {}
-        self.states: list[Any] = []
-        self.failed: dict[str, str] = {}
-        self.wrong: dict[str, str] = {}
-
-    def collect(
-        self, metric: str, cache: str, seconds: float, baselines: Sequence[Arm], *, control: bool
-    ) -> None:
-        """One call of `time_model`. Raises WorkerError, Malformed."""
-        arms = [*baselines, self.candidate]
-        name = str(self.candidate["name"])
-        pairs = [[str(b["name"]), name] for b in baselines]
-        if control:
-            first = next((b for b in baselines if b["name"] == "default"), baselines[0])
-            arms.append({**first, "name": CONTROL})
-            pairs.append([str(first["name"]), CONTROL])
-        answer = self.worker.call("time_model", {
-            "arms": [dict(a) for a in arms], "pairs": pairs, "metric": metric, "cache": cache, "budget_s": seconds,
-            "secret": self.secret, "check": True}, timeout=COMPILE_ALLOWANCE_S + 4 * seconds)
-        for sample in need(answer, "samples", list):
-            a, b = need(sample, "pair", list)
-            self.add(Sample(str(a), str(b), metric, cache, _times(sample, "a_s"), _times(sample, "b_s")))
-        for arm, size in need(answer, "peak_bytes", Mapping).items():
-            if size is not None:
-                self.peak_bytes[arm] = max(self.peak_bytes.get(arm, 0), int(number({"n": size}, "n")))
-        for arm, spent in (answer.get("compile_s") or {}).items():
-            self.compile_s.setdefault(str(arm), number({"n": spent}, "n"))
-        self.states += [answer.get("state_before"), answer.get("state_after")]
-        self.failed |= {str(arm): str(why) for arm, why in (answer.get("failed") or {}).items()}
-        for arm, result in need(answer, "checked", Mapping).items():
-            if not need(result, "passed", bool):
-                self.wrong[str(arm)] = str(result.get("reason"))
-        for arm, count in (answer.get("replaced") or {}).items():
-            if number(count, "expected") != number(count, "found"):
-                self.wrong[str(arm)] = f"{count.get('found')} of {count.get('expected')} runs were replaced"
-
-    def objection(self, decisive: Collection[str]) -> Verdict | None:
-        """What no timing can make good: an arm that does not compile, or does not compute."""
-        name = str(self.candidate["name"])
-        if name in self.failed:
-            return Verdict("performance", Status.FAIL, f"the candidate does not run: {self.failed[name]}")
-        if name in self.wrong:
-            return Verdict("performance", Status.FAIL, f"the candidate does not compute: {self.wrong[name]}")
-        for baseline in [*sorted(decisive), CONTROL]:
-            if baseline in self.failed:
-                return _no(f"the baseline {baseline} does not run: {self.failed[baseline]}")
+        try:
+            measured = judge(samples.estimates(), settings=settings, peak_bytes=samples.peak_bytes, floor_s=floor_s,
+                             decisive=decisive)
+        except ValueError as e:
+            measured = Measured(_no(str(e)))
         return None
 
-    def add(self, sample: Sample) -> None:
-        key = (sample.baseline, sample.candidate, sample.metric, sample.cache)
-        before = self.samples.get(key)
-        if before is not None:
-            sample = replace(sample, a_s=[*before.a_s, *sample.a_s], b_s=[*before.b_s, *sample.b_s])
-        self.samples[key] = sample
+    def decided() -> Verdict:
+        budget = settings.budget_s
+        seconds = statistics.rounds(DECIDING_SHARE * budget, count=DECIDING_ROUNDS)
+        stopped = rounds(settings.metric, settings.cache, seconds, settings.min_gain, baselines)
+        for metric, cache in STATES if others else ():
+            if stopped is None and not _left_out(metric, cache, settings, has_gpu):
+                stopped = rounds(metric, cache, statistics.rounds(OTHER_SHARE * budget, count=OTHER_ROUNDS),
+                                 settings.no_regress, judges)
+        if stopped is None and measured.verdict.lets_on and samples.rounds > 1:
+            samples.check(judges)
+            stopped = samples.objection(decisive)
+        return stopped or _again(samples, measured.verdict, floor_s if has_gpu else None, decisive, profiled)
+
+    verdict = judged("performance", decided)
+    taken = samples.states_taken()
+    named = [{"metric": m, "cache": c, "decides": (m, c) == (settings.metric, settings.cache),
+              "state": "measured" if (m, c) in taken else _why_not(m, c, settings, has_gpu, others)} for m, c in STATES]
+    evidence = {**verdict.evidence, "states": samples.states, "timer": samples.timer, "measured": named,
+                "compile_s": samples.compile_s, "profiler_s": profiled}
+    return replace(measured, verdict=replace(verdict, evidence=evidence), compile_s=samples.compile_s,
+                   failed=samples.failed)
 
 
-def _times(sample: object, key: str) -> list[float]:
-    """Whole blocks only, so that pooled rounds keep the order a b b a."""
-    times = [number({"t": t}, "t", -1.0) for t in need(sample, key, list)]
-    return times[: len(times) // 2 * 2]
+def _left_out(metric: str, cache: str, settings: Settings, has_gpu: bool) -> str:
+    """Why this is no metric and cache state beside the one that decides; '' if it is one."""
+    if (metric, cache) == (settings.metric, settings.cache):
+        return "it decides"
+    return "" if has_gpu or cache == "warm" else "not applicable: a CPU's caches are not emptied"
 
 
-def _decide(
-    session: _Session, settings: Settings, rng: np.random.Generator, floor_s: float | None, decisive: Collection[str]
-) -> Measured:
-    return decide(tuple(session.samples.values()), settings=settings, rng=rng, peak_bytes=session.peak_bytes,
-                  floor_s=floor_s, decisive=decisive)
+def _why_not(metric: str, cache: str, settings: Settings, has_gpu: bool, others: bool) -> str:
+    why = _left_out(metric, cache, settings, has_gpu)
+    if why.startswith("not applicable"):
+        return why
+    return "not measured" if why or others else "not measured: left to the confirmation"
 
 
-def _settled(session: _Session, settings: Settings, rng: np.random.Generator, decisive: Collection[str]) -> bool:
-    """Whether every pair that decides is."""
-    for sample in session.samples.values():
-        if sample.baseline in decisive and sample.candidate != CONTROL and _decides(sample, settings):
-            try:
-                found = statistics.estimate(sample.a_s, sample.b_s, rng, confidence=settings.confidence)
-            except ValueError:
-                return False
-            if not statistics.settled(found, settings.min_gain):
-                return False
-    return True
+def _again(samples: Samples, verdict: Verdict, floor_s: float | None, decisive: Collection[str],
+           profiled: list[float]) -> Verdict:
+    """The verdict, after the profiler has measured a time below the floor a second time."""
+    try:
+        pairs = [(s, e) for s, e in samples.estimates() if s.baseline in decisive and s.candidate != CONTROL]
+    except ValueError:
+        return verdict
+    low = below_floor(pairs, floor_s)
+    if low is None or floor_s is None:
+        return verdict
+    try:
+        profiled += samples.device_times(samples.candidate, PROFILED_CALLS)
+    except (WorkerError, Malformed) as e:
+        return replace(verdict, reason=f"{verdict.reason} (not measured again: {e})")
+    return replace(second_opinion(low.b_s, profiled, floor_s), evidence=verdict.evidence)

@@ -8,7 +8,7 @@ import pytest
 from kernelopt_bot.gates import performance, statistics
 from kernelopt_bot.gates.performance import CONTROL, Measured, Sample, Settings
 from kernelopt_bot.gates.verdict import Status
-from kernelopt_bot.sandbox.client import Worker, WorkerCrashed
+from kernelopt_bot.sandbox.client import Worker, WorkerCrashed, WorkerFailed
 from tests.gates.simulation import MACHINES, Machine
 
 SETTINGS = Settings()
@@ -129,7 +129,8 @@ class Script:
             x, y = Machine(noise=0.02).times(self.draws, speedup, self.blocks)
             samples.append({"pair": [a, b], "a_s": x.tolist(), "b_s": y.tolist()})
         return {"samples": samples, "compile_s": {"default": 1.0}, "peak_bytes": {"default": 10, "candidate": 10},
-                "state_before": None, "state_after": None, "failed": {}, "checked": {}, "replaced": {}, **self.answer}
+                "state_before": None, "state_after": None, "timer": "a clock", "failed": {}, "checked": {},
+                "replaced": {}, **self.answer}
 
 
 CANDIDATE: dict[str, Any] = {"name": "candidate", "kind": "artifact", "mode": None, "options": {}, "artifact": "/a"}
@@ -144,29 +145,101 @@ def measure(script: Any, *, gpu: bool = True, **changes: Any) -> Measured:
         "secret": "s", "seed": 1, **changes})
 
 
-def test_measure_takes_all_states_once_it_may_pass() -> None:
+def timings(script: Script) -> list[tuple[str, str]]:
+    return [(p["metric"], p["cache"]) for p in script.asked if p["pairs"]]
+
+
+def test_measure_takes_all_metrics_and_cache_states() -> None:
     script = Script(ALL)
     found = measure(script)
     assert found.verdict.status is Status.PASS
-    assert [(p["metric"], p["cache"]) for p in script.asked] == [
+    assert timings(script) == [
         ("latency", "cold"), ("latency", "warm"), ("throughput", "cold"), ("throughput", "warm")]
     assert len(found.comparisons) == 5
     assert found.peak_bytes == {"default": 10, "candidate": 10}
     assert [a["name"] for a in script.asked[1]["arms"]] == ["default", "candidate"]
     assert [a["name"] for a in script.asked[0]["arms"]] == ["default", "max-autotune", "candidate", CONTROL]
+    assert found.verdict.evidence["timer"] == "a clock"
+    assert [(m["metric"], m["cache"], m["decides"], m["state"]) for m in found.verdict.evidence["measured"]] == [
+        ("latency", "cold", True, "measured"), ("latency", "warm", False, "measured"),
+        ("throughput", "cold", False, "measured"), ("throughput", "warm", False, "measured")]
 
 
-def test_measure_stops_early_when_it_is_hopeless() -> None:
+def test_outputs_are_compared_first_and_after_all_timing() -> None:
+    script = Script(ALL)
+    measure(script)
+    assert [(p["check"], bool(p["pairs"])) for p in script.asked] == [
+        (True, True), *[(False, True)] * 3, (True, False)]
+
+
+def test_a_failure_has_all_metrics_and_cache_states_too() -> None:
     script = Script({("latency", "cold"): 0.8})
-    assert measure(script).verdict.status is Status.FAIL
-    assert len(script.asked) == 1
+    found = measure(script)
+    assert found.verdict.status is Status.FAIL and "latency, cold" in found.verdict.reason
+    assert len(timings(script)) == 4 and len(found.comparisons) == 5
+
+
+def test_a_search_takes_only_what_decides_and_says_so() -> None:
+    script = Script({("latency", "cold"): 0.8})
+    found = measure(script, others=False)
+    assert found.verdict.status is Status.FAIL and len(script.asked) == 1
+    assert [m["state"] for m in found.verdict.evidence["measured"]] == [
+        "measured", *["not measured: left to the confirmation"] * 3]
 
 
 def test_measure_goes_on_where_it_is_undecided() -> None:
     script = Script({("latency", "cold"): 1.03}, blocks=12)
-    measured = measure(script)
-    assert [p["budget_s"] for p in script.asked[:2]] == [pytest.approx(10 / 3), pytest.approx(20 / 3)]
-    assert measured.verdict.evidence["pairs"][0]["blocks"] == 24
+    measured = measure(script, others=False)
+    deciding = performance.DECIDING_SHARE * SETTINGS.budget_s
+    assert [p["budget_s"] for p in script.asked] == [pytest.approx(deciding * n / 7) for n in (1, 2, 4)]
+    assert measured.verdict.evidence["pairs"][0]["blocks"] == 36
+
+
+def test_times_of_two_kinds_are_not_mixed() -> None:
+    class Changing(Script):
+        def call(self, method: str, params: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+            return {**super().call(method, params, **more), "timer": f"clock {len(self.asked)}"}
+
+    found = measure(Changing(ALL))
+    assert found.verdict.status is Status.NOT_MEASURED
+    assert "'clock 1'" in found.verdict.reason and "'clock 2'" in found.verdict.reason
+
+
+class Profiled(Script):
+    """Answers `device_time` too."""
+
+    def __init__(self, device_s: object) -> None:
+        super().__init__(ALL)
+        self.device_s = device_s
+
+    def call(self, method: str, params: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        if method != "device_time":
+            return super().call(method, params, **more)
+        assert params["arm"] == CANDIDATE
+        if isinstance(self.device_s, Exception):
+            raise self.device_s
+        return {"device_s": self.device_s, "timer": "a profiler"}
+
+
+@pytest.mark.parametrize(("device_s", "status", "words"), [
+    ([0.5e-3] * 9 + [2e-3], Status.FAIL, "by the profiler the device works for 500.0 us: it cannot have moved"),
+    ([0.95e-3] * 10, Status.NOT_MEASURED, "the timing is wrong"),
+    ([], Status.FAIL, "not measured again: the profiler's times are not all above zero"),
+    ([1e-3, 0.0], Status.FAIL, "not all above zero"),
+    (WorkerFailed("unsupported", "no activity records", ""), Status.FAIL, "not measured again: "),
+])
+def test_below_the_floor_the_profiler_measures_again_and_nothing_passes(device_s: object, status: Status, words: str,
+                                                                        ) -> None:
+    """0.77 ms of wall time where 0.95 ms is the least."""
+    found = measure(Profiled(device_s), floor_s=1e-3 * 0.95)
+    assert found.verdict.status is status and words in found.verdict.reason
+    assert "physical floor of 950.0 us" in found.verdict.reason
+    assert len(found.comparisons) == 5
+
+
+def test_above_the_floor_the_profiler_is_not_asked() -> None:
+    found = measure(Profiled(AssertionError("asked")), floor_s=0.7e-3)
+    assert found.verdict.status is Status.PASS and found.verdict.evidence["profiler_s"] == []
 
 
 def test_a_state_that_regresses_is_found() -> None:
@@ -182,6 +255,8 @@ def test_no_gpu() -> None:
     found = measure(script := Script(ALL), gpu=False, lever="launch")
     assert found.verdict.status is Status.PASS
     assert {p["cache"] for p in script.asked} == {"warm"}
+    assert [m["state"] for m in found.verdict.evidence["measured"]] == [
+        "not applicable: a CPU's caches are not emptied", "measured"] * 2
 
 
 @pytest.mark.parametrize(("answer", "status", "words"), [

@@ -74,6 +74,8 @@ class BuiltArm:
     """The model's buffers before any call."""
     peak_bytes: int | None
     """Device memory of the model, its inputs and a call; None on a CPU."""
+    warm: bool = False
+    """Whether it was called for long enough to be timed."""
 
     def close(self) -> None:
         """Let its compiled code and memory go."""

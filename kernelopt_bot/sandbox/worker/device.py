@@ -14,7 +14,9 @@ FLUSH_FACTOR = 2
 """Bytes written to empty a cache, in units of its size."""
 SLEEP_CYCLES_PER_SECOND = 2.0e9
 """Upper bound of the clock that `torch.cuda._sleep` counts, so that a sleep is at least as long as asked."""
-STATE_FIELDS = ["clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "utilization.gpu", "memory.used"]
+STATE_FIELDS = ["clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw", "power.limit", "temperature.gpu",
+                "utilization.gpu", "memory.used", "clocks_throttle_reasons.active"]
+"""Read, never set."""
 
 
 class Device:
@@ -63,7 +65,8 @@ class Device:
                    if tuple(s.get("segment_pool_id", (0, 0))) != (0, 0))
 
     def state(self) -> dict[str, Any]:
-        """Clocks (MHz), power (W), temperature (C), utilisation (%), memory (MiB) and the host's load average."""
+        """Clocks (MHz), power (W), temperature (C), utilisation (%), memory (MiB), the driver's mask of reasons why the
+        clocks are held down (hexadecimal text), and the host's load average."""
         found: dict[str, Any] = {"load_average": os.getloadavg()[0], "time": time.time()}
         if self.gpu:
             uuid = str(getattr(torch.cuda.get_device_properties(self.device), "uuid", ""))

@@ -48,6 +48,11 @@ RUN = 5
 have in common would be called more often and find the host's caches warmer (6 arms of identical code: up to 8%)."""
 WARM_UP_S = 0.1
 WARM_UP_LEAST = 3
+"""An arm that an earlier round has warmed up needs no more than these."""
+TIMERS = {True: "perf_counter between device synchronisations", False: "perf_counter"}
+"""How times are taken, on a GPU and on a CPU: named in the evidence, never mixed in one measurement."""
+STATE_AGE_S = 5.0
+"""A device state this young is not read again: nvidia-smi takes some 0.1 s."""
 
 
 def _copies(target: Target, device: Device) -> int:
@@ -75,8 +80,9 @@ class Stopwatch:
                              zip(tensor_leaves((args, kwargs)), pristine, strict=True))
         times: list[float] = []
         start = time.perf_counter()
-        while len(times) < WARM_UP_LEAST or time.perf_counter() - start < WARM_UP_S:
+        while len(times) < WARM_UP_LEAST or (not arm.warm and time.perf_counter() - start < WARM_UP_S):
             times.append(self.sample(arm, 1))
+        arm.warm = True
         return sorted(times)[len(times) // 2]
 
     def calls_per_sample(self, seconds: float) -> int:
@@ -112,9 +118,11 @@ def _blocks(context: Context, watch: Stopwatch, pairs: Sequence[tuple[BuiltArm, 
     samples: list[dict[str, Any]] = [
         {"pair": [a.arm.name, b.arm.name], "a_s": [], "b_s": [], "calls_per_sample": n}
         for (a, b), n in zip(pairs, calls, strict=True)]
-    deadline = time.perf_counter() + budget_s
-    for block in range(0, MOST_BLOCKS, RUN):
-        if block >= LEAST_BLOCKS and time.perf_counter() > deadline:
+    begin = time.perf_counter()
+    for block in range(0, MOST_BLOCKS, RUN) if pairs else ():
+        spent = time.perf_counter() - begin
+        # The next run takes what the ones before took on average: it has to fit.
+        if block >= LEAST_BLOCKS and spent * (1 + RUN / block) > budget_s:
             break
         context.progress("timing", block, MOST_BLOCKS)
         gc.collect()
@@ -131,25 +139,62 @@ def _blocks(context: Context, watch: Stopwatch, pairs: Sequence[tuple[BuiltArm, 
     return samples
 
 
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
 def check_outputs(target: Target, arms: Sequence[BuiltArm], seed: int) -> dict[str, dict[str, Any]]:
     """Arm -> {passed, reason} on inputs that no arm has seen, against the first arm.
 
     It finds arms that do not compute (a remembered answer, a skipped part), so half the digits must agree; how
-    exact they are is gate 3's question.
+    exact they are is gate 3's question. And it finds artifacts and options whose outputs the next call overwrites,
+    where the first arm's survive it.
     """
     inputs = target.inputs(seed)
     expected = _outputs(arms[0], inputs, seed)
     other = _outputs(arms[0], inputs, seed + 1)
     if any(relative_error(x, y) > half_digits(y) for x, y in zip(other, expected, strict=True)):
         return {arm.arm.name: {"passed": True, "reason": "not compared: the outputs are random"} for arm in arms}
+    usual = _surviving(arms[0], inputs, target.inputs(seed + 1), seed)
     found: dict[str, dict[str, Any]] = {}
     for arm in arms:
         got = _outputs(arm, inputs, seed)
         errors = [relative_error(x, y) / half_digits(y) for x, y in zip(got, expected, strict=False)]
-        passed = len(got) == len(expected) and all(e <= 1.0 for e in errors)
-        reason = "" if passed else f"outputs differ from those of {arms[0].arm.name!r} after the timing"
-        found[arm.arm.name] = {"passed": passed, "reason": reason}
+        reason = ""
+        if len(got) != len(expected) or any(not e <= 1.0 for e in errors):
+            reason = f"outputs differ from those of {arms[0].arm.name!r} after the timing"
+        elif arm.arm.artifact or arm.arm.options:
+            lost = [i for i, (kept, before) in enumerate(
+                zip(_surviving(arm, inputs, target.inputs(seed + 1), seed), usual, strict=True)) if before and not kept]
+            if lost:
+                reason = f"output {lost[0]} of a call does not survive the next call"
+        found[arm.arm.name] = {"passed": not reason, "reason": reason}
     return found
+
+
+def _surviving(arm: BuiltArm, inputs: Inputs, others: Inputs, seed: int) -> list[bool]:
+    """For each output of a call on `inputs`: whether a call on `others` leaves it as it was.
+
+    The baseline may return what a later call changes (a buffer of the model); a candidate may only where it does.
+    CUDA graphs without clones overwrite their outputs, or refuse to show them.
+    """
+    arm.buffers.restore()
+    seed_everything(seed)
+    with torch.no_grad():
+        args, kwargs = copy_inputs(inputs)
+        kept = [t for _, t in tensor_leaves(arm.call(*args, **kwargs))]
+        before = [t.clone() for t in kept]
+        more, named = copy_inputs(others)
+        arm.call(*more, **named)
+        return [_as_it_was(t, old) for t, old in zip(kept, before, strict=True)]
+
+
+def _as_it_was(tensor: Tensor, before: Tensor) -> bool:
+    try:
+        return same_bits(tensor, before)
+    except RuntimeError as e:
+        if "overwritten" in str(e):
+            return False
+        raise
 
 
 def _reject(checked: Mapping[str, Mapping[str, Any]], built: Mapping[str, BuiltArm]) -> None:
@@ -161,7 +206,7 @@ def _reject(checked: Mapping[str, Mapping[str, Any]], built: Mapping[str, BuiltA
         raise WorkerFault(kind, "; ".join(f"{n}: {checked[n]['reason']}" for n in candidates or wrong))
 
 
-def _outputs(arm: BuiltArm, inputs: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> list[Tensor]:
+def _outputs(arm: BuiltArm, inputs: Inputs, seed: int) -> list[Tensor]:
     args, kwargs = copy_inputs(inputs)
     arm.buffers.restore()
     seed_everything(seed)
@@ -196,6 +241,20 @@ def _build_all(context: Context, target: Target, arms: Sequence[Arm], shared: bo
     return built, failed
 
 
+def kept_arm(context: Context, target: Target, arm: Arm) -> BuiltArm:
+    """The arm as the last `time_model` left it, else built anew and not kept. Raises WorkerFault."""
+    state: dict[str, BuiltArm] = context.state.get("arms", {})
+    return state.get(_key(arm)) or build(context, target, arm, _empty_folder(context))
+
+
+def _state(context: Context, device: Device, age_s: float) -> dict[str, Any]:
+    """The device's state, at most `age_s` old."""
+    known: dict[str, Any] | None = context.state.get("device_state")
+    if known is None or time.time() - known["time"] >= age_s:
+        known = context.state["device_state"] = device.state()
+    return known
+
+
 def _empty_folder(context: Context) -> str:
     return tempfile.mkdtemp(prefix="cache-", dir=context.scratch)
 
@@ -212,7 +271,7 @@ def _key(arm: Arm) -> str:
 def time_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     """See docs/architecture.md. Adds `failed` (arm -> reason; its pairs are left out), `checked` (arm ->
     {passed, reason}; one that did not compute is the error runtime_failed), `replaced` (arm -> {expected, found}),
-    and `calls_per_sample` to each pair's samples.
+    `timer` (how times were taken), and `calls_per_sample` to each pair's samples. Without pairs nothing is timed.
 
     `budget_s` bounds the sampling, not the compilation; arms stay compiled for the next call of this method.
     `caches: "shared"` gives the arms one cache folder: quicker, for a first look only.
@@ -231,7 +290,7 @@ def time_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     built, failed = _build_all(context, target, arms, params.get("caches") == "shared")
     pairs = [(built[a], built[b]) for a, b in params["pairs"] if a in built and b in built]
     watch = Stopwatch(target, device, metric, cold=cache == "cold")
-    before = device.state()
+    before = _state(context, device, STATE_AGE_S) if pairs else None
     gc.collect()
     gc.disable()
     try:
@@ -239,7 +298,7 @@ def time_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
             samples = _blocks(context, watch, pairs, float(params["budget_s"]))
     finally:
         gc.enable()
-    after = device.state()
+    after = _state(context, device, 0.0) if pairs else None
     checked: dict[str, dict[str, Any]] = {}
     if params.get("check") and built:
         checked = check_outputs(target, list(built.values()), derive(str(params["secret"]), "timing/check", 0))
@@ -248,7 +307,7 @@ def time_model(context: Context, params: dict[str, Any]) -> dict[str, Any]:
         "samples": samples,
         "compile_s": {n: b.compile_s for n, b in built.items() if b.arm.kind != "eager"},
         "peak_bytes": {n: b.peak_bytes for n, b in built.items() if b.peak_bytes is not None},
-        "state_before": before, "state_after": after, "failed": failed, "checked": checked,
+        "timer": TIMERS[device.gpu], "state_before": before, "state_after": after, "failed": failed, "checked": checked,
         "replaced": {n: b.replaced for n, b in built.items() if b.arm.kind == "artifact"},
     }
 

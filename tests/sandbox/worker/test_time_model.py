@@ -47,6 +47,18 @@ def status(model):
 """
 
 
+REUSED = CHEAT.replace("""
+    def remembered(*args):
+        if not kept:
+            kept.append(right(*args))
+        return kept[0]
+""", """
+    def remembered(*args):
+        kept.append(right(*args))
+        return kept[0].copy_(kept[-1])
+""")
+
+
 def timed(session: Session, arms: list[dict[str, Any]], pairs: list[list[str]], **more: Any) -> dict[str, Any]:
     return time_model(session, {"arms": arms, "pairs": pairs, "metric": "latency", "cache": "warm", "budget_s": 0.2,
                                 "secret": "s", "check": True, **more})
@@ -94,6 +106,46 @@ def test_an_arm_that_remembers_its_answer_is_caught(loaded: Loaded, tmp_path: Pa
     with pytest.raises(WorkerFault) as caught:
         timed(loaded("Chain", "narrow", "layers"), [DEFAULT, cheat], [["default", "candidate"]])
     assert caught.value.kind == "runtime_failed" and "candidate" in caught.value.message
+
+
+@pytest.mark.parametrize(("survives", "text"), [
+    (False, REUSED), (True, REUSED.replace("kept[0].copy_(kept[-1])", "kept[-1]"))])
+def test_an_output_that_the_next_call_overwrites_is_caught(loaded: Loaded, tmp_path: Path, survives: bool,
+                                                           text: str) -> None:
+    """The fault: an artifact that returns the same memory each time, as CUDA graphs do whose outputs are not cloned."""
+    folder = tmp_path / "reused"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(text)
+    reused = {"name": "candidate", "kind": "artifact", "artifact": str(folder)}
+    session = loaded("Chain", "narrow", "layers")
+    if survives:
+        assert timed(session, [EAGER, reused], [])["checked"]["candidate"] == {"passed": True, "reason": ""}
+        return
+    with pytest.raises(WorkerFault) as caught:
+        timed(session, [EAGER, reused], [])
+    assert caught.value.kind == "runtime_failed" and "does not survive the next call" in caught.value.message
+
+
+def test_what_the_baseline_overwrites_a_candidate_may_too(loaded: Loaded, tmp_path: Path) -> None:
+    """The model returns a buffer that each call changes: so does every artifact of it."""
+    folder = tmp_path / "same"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(CHEAT.replace("model.forward = remembered", "pass"))
+    session = loaded("Running", "narrow")
+    same = {"name": "candidate", "kind": "artifact", "artifact": str(folder)}
+    assert timed(session, [EAGER, same], [])["checked"]["candidate"]["passed"]
+    arms = [timing.build(session, timing.current(session), Arm("eager", "eager"))]
+    target = timing.current(session)
+    assert timing._surviving(arms[0], target.inputs(1), target.inputs(2), 1) == [False, True]
+
+
+def test_without_pairs_nothing_is_timed(loaded: Loaded) -> None:
+    session = loaded("Chain", "narrow", "layers")
+    first = timed(session, [EAGER], [["eager", "eager"]])
+    found = timed(session, [EAGER], [])
+    assert found["samples"] == [] and found["state_before"] is found["state_after"] is None
+    assert found["timer"] == first["timer"] == "perf_counter"
+    assert found["checked"]["eager"]["passed"]
 
 
 @pytest.mark.parametrize("change", [
