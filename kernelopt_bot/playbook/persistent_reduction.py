@@ -12,6 +12,7 @@ import copy
 from collections.abc import Iterator
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch
+from kernelopt_bot.playbook.block_softmax import maximum_first
 from kernelopt_bot.playbook.emit import Function, candidate, grid, plain, runtime_parameters, understood
 from kernelopt_bot.playbook.kernel_source import BLOCKS, KernelSource, NotUnderstood, name_of
 from kernelopt_bot.playbook.rewrite import drop_dead, expression, merge_equal, statements
@@ -95,7 +96,7 @@ def single_pass(source: KernelSource, site: Site) -> list[ast.stmt]:
                 inner.value = expression("r0_index < r0_numel")
             body.append(inner)
     merged = merge_equal(body, site.distinct)
-    return drop_dead(two_pass(merged, length))
+    return drop_dead(maximum_first(two_pass(merged, length)))
 
 
 TECHNIQUE = PersistentReduction()

@@ -98,18 +98,25 @@ def _shift(loop: ast.For, finish: Finish) -> bool:
     mean, m2, weight = (lane.name for lane in finish.lanes)
     for position, statement in enumerate(loop.body):
         call = getattr(statement, "value", None)
-        if (not isinstance(statement, ast.Assign) or not isinstance(call, ast.Call)
-                or ast.unparse(call.func) != "triton_helpers.welford_reduce"):
+        if not isinstance(statement, ast.Assign) or not isinstance(call, ast.Call):
             continue
-        arguments = [ast.unparse(a) for a in call.args]
-        target = statement.targets[0]
-        if arguments[1:] != [mean, m2, weight, "roffset == 0"] or not isinstance(target, ast.Tuple):
+        function, target, arguments = ast.unparse(call.func), statement.targets[0], [ast.unparse(a) for a in call.args]
+        if not isinstance(target, ast.Tuple) or len(target.elts) != 3:
             continue
-        value, (s1, s2, count) = arguments[0], (ast.unparse(e) for e in target.elts)
+        s1, s2, count = (ast.unparse(e) for e in target.elts)
+        if function == "triton_helpers.welford_reduce" and arguments[1:] == [mean, m2, weight, "roffset == 0"]:
+            value, more, times, one = arguments[0], "", "", "1"
+        elif function == "triton_helpers.welford_combine" and arguments[:3] == [mean, m2, weight]:
+            # Values that already are (mean, squared differences, weight): the sums about a shift are exact for them too.
+            value, more, one = arguments[3], f"{arguments[4]} + ", arguments[5]
+            times = f"{one} * "
+        else:
+            continue
         loop.body[position:position + 1] = statements(
             f"{mean}_shift = tl.where(roffset == 0, {value}, {mean}_shift)\n"
             f"{mean}_away = {value} - {mean}_shift\n"
-            f"{s1} = {mean} + {mean}_away\n{s2} = {m2} + {mean}_away * {mean}_away\n{count} = {weight} + 1")
+            f"{s1} = {mean} + {times}{mean}_away\n"
+            f"{s2} = {m2} + ({more}{times}{mean}_away * {mean}_away)\n{count} = {weight} + {one}")
         return True
     return False
 

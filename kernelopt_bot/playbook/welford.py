@@ -8,13 +8,14 @@ from kernelopt_bot.playbook.kernel_source import name_of
 from kernelopt_bot.playbook.rewrite import statements
 
 
-def two_pass(body: list[ast.stmt], length: int) -> list[ast.stmt]:
+def two_pass(body: list[ast.stmt], length: int | str) -> list[ast.stmt]:
     """Replaces each `triton_helpers.welford` over one block by sums; what cannot be matched stays as it is.
 
-    `body` is straight-line code with unique names, the row (of `length` elements) in one block. The two-pass form
+    `body` is straight-line code with unique names, the row (of `length` elements, a number or a name) in one block. The two-pass form
     is at least as accurate as the update (Chan, Golub, LeVeque, The American Statistician 37(3), 1983) and avoids
     a division for each element.
     """
+    size = str(float(length)) if isinstance(length, int) else length
     updates = {}
     definitions = {name_of(s): s.value for s in body if isinstance(s, ast.Assign) and name_of(s)}
     for statement in body:
@@ -35,10 +36,10 @@ def two_pass(body: list[ast.stmt], length: int) -> list[ast.stmt]:
         away = f"{value} - {mean}[:, None]"
         result += statements(
             f"row_{number} = {kept}\n"
-            f"{mean} = tl.sum(row_{number}, 1) / {float(length)}\n"
+            f"{mean} = tl.sum(row_{number}, 1) / {size}\n"
             f"away_{number} = {f'tl.where({mask}, {away}, 0.0)' if mask else away}\n"
             f"{m2} = tl.sum(away_{number} * away_{number}, 1)\n"
-            f"{weight} = tl.full([XBLOCK], {float(length)}, tl.float32)"
+            f"{weight} = tl.zeros([XBLOCK], tl.float32) + {size}"
         )
     return result
 
