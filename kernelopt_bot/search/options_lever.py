@@ -53,7 +53,7 @@ def run(session: Session, worker: Worker, stack: Stack, program: Program, profil
     session.progress.update(f"{lever}: screening {len(allowed)} candidates")
     verdicts = {c.id: v for c, v in allowed}
     found = screening.screen(worker, stack, [c for c, _ in allowed], settings, session.secret,
-                             bootstrap_seed(session.secret))
+                             bootstrap_seed(session.secret), has_gpu=session.has_gpu)
     promising = [s for s in found if s.promising]
     for s in found:
         trials.judged(s.candidate, verdicts[s.candidate.id],

@@ -25,8 +25,8 @@ def test_a_screening_orders_and_discards(session: Callable[..., Session], monkey
     settings = replace(Settings(), min_gain=1000.0, cache="warm")
     with made.model_worker("model") as worker:
         load(made, worker, TARGET)
-        found = screening.screen(worker, Stack(), [UNKNOWN, FUSION], settings, made.secret, 1)
-        assert screening.screen(worker, Stack(), [], settings, made.secret, 1) == ()
+        found = screening.screen(worker, Stack(), [UNKNOWN, FUSION], settings, made.secret, 1, has_gpu=False)
+        assert screening.screen(worker, Stack(), [], settings, made.secret, 1, has_gpu=False) == ()
     assert [s.candidate.id for s in found] == ["fusion", "unknown"], "what cannot be compiled comes last"
     fusion, unknown = found
     assert 0 < fusion.speedup <= fusion.high and "screening:" in fusion.reason
