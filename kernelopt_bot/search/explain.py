@@ -6,7 +6,7 @@ import errno
 import re
 
 from kernelopt_bot.errors import InputError, Unavailable, UserError
-from kernelopt_bot.sandbox.client import WorkerCrashed, WorkerError, WorkerFailed, WorkerTimeout
+from kernelopt_bot.sandbox.client import CUT, WorkerCrashed, WorkerCut, WorkerError, WorkerFailed, WorkerTimeout
 from kernelopt_bot.targets.target import Target
 
 _FIXES = {
@@ -26,6 +26,7 @@ _MISSING_PACKAGE = ("install it there, or name the interpreter that has it as `e
                     ".kernelopt.yml")
 _EXIT_INPUT = frozenset({"target_import", "target_missing", "target_constructor", "target_inputs", "target_forward",
                          "target_device", "no_graphs", "non_deterministic"})
+_CUT_FIX = "close in the model's code only what it has opened: no os.closerange over all descriptors, no daemonising"
 DETAIL_LINES = 12
 _ABSENT = re.compile(r"ModuleNotFoundError: No module named '(torch|triton)[.']")
 """What a worker itself imports; every other package is the model's, and said by `load`."""
@@ -57,9 +58,24 @@ def explain(error: WorkerError, target: Target, doing: str) -> UserError:
         tail = "\n    ".join(error.stderr_tail.strip().splitlines()[-DETAIL_LINES:])
         return Unavailable(f"the worker ended during {doing}: {error.how}",
                            where=where + (f"\n    {tail}" if tail else ""),
-                           fix="check the memory of the machine and the model's native code", kind="crashed")
+                           fix=_after(error.how), kind="crashed")
+    if isinstance(error, WorkerCut):
+        return InputError(f"{doing} ended: {CUT}", where=where, fix=_CUT_FIX, kind="cut")
     return Unavailable(f"{doing}: {error}", where=where, kind="lied",
                        fix="the worker's answers cannot be trusted; nothing was adopted")
+
+
+def _after(how: str) -> str:
+    """What to do about a process that ended."""
+    if how == CUT:
+        return _CUT_FIX
+    if "ended with code" in how:
+        return "the model's code, or a library that it loads, ends its own process (os._exit): it has to return or raise"
+    if "more than" in how:
+        return "use smaller example inputs or a smaller model, or a machine with more of it"
+    if "SIGKILL" in how:
+        return "the system ended it, which it does where memory runs out: use a smaller model or a machine with more"
+    return "the model's native code (its extensions, or a library that it loads) is broken: run the model by itself"
 
 
 def declined(target: Target, varies: str) -> InputError:

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from kernelopt_bot.errors import InputError, Unavailable
-from kernelopt_bot.sandbox.client import WorkerCrashed, WorkerError, WorkerFailed, WorkerLied, WorkerTimeout
+from kernelopt_bot.sandbox.client import (
+    CUT,
+    WorkerCrashed,
+    WorkerCut,
+    WorkerError,
+    WorkerFailed,
+    WorkerLied,
+    WorkerTimeout,
+)
 from kernelopt_bot.search.explain import DETAIL_LINES, declined, explain
 from kernelopt_bot.targets.target import Target
 
@@ -49,6 +57,11 @@ def test_a_full_disk_is_recognised_in_the_workers_words() -> None:
 @pytest.mark.parametrize(("error", "kind", "words"), [
     (WorkerTimeout("capture did not answer within 5 s"), "timeout", "budget.wall_s"),
     (WorkerCrashed("it was ended by SIGSEGV", "one\ntwo"), "crashed", "native code"),
+    (WorkerCrashed("it was ended by SIGKILL"), "crashed", "memory runs out"),
+    (WorkerCrashed("it ended with code 3"), "crashed", "os._exit"),
+    (WorkerCrashed("it used more than 5 bytes of memory and was killed"), "crashed", "smaller example inputs"),
+    (WorkerCrashed(CUT), "crashed", "close in the model's code only what it has opened"),
+    (WorkerCut(CUT), "cut", "close in the model's code only what it has opened"),
     (WorkerLied("the worker broke the protocol"), "lied", "nothing was adopted"),
 ])
 def test_a_worker_that_ends(error: WorkerError, kind: str, words: str) -> None:
