@@ -70,7 +70,7 @@ def _after(how: str) -> str:
     if how == CUT:
         return _CUT_FIX
     if "ended with code" in how:
-        return "the model's code, or a library that it loads, ends its own process (os._exit): it has to return or raise"
+        return "the model's code, or a library it loads, ends its own process (os._exit): it has to return or to raise"
     if "more than" in how:
         return "use smaller example inputs or a smaller model, or a machine with more of it"
     if "SIGKILL" in how:
