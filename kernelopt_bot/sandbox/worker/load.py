@@ -25,6 +25,9 @@ from kernelopt_bot.sandbox.worker.tensors import clone, leaves, map_tensors, met
 TRACE_FRAMES = 8
 """Frames of the user's code that an error shows at most."""
 _DEVICE_WORDS = ("to be on the same device", "expected device", "on cpu, but", "is on cpu", "not on the same device")
+_MEMORY_WORDS = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory",
+                 "CUDA error: out of memory", "CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED")
+"""What allocators say that raise a plain RuntimeError."""
 _OURS = os.path.dirname(os.path.realpath(__file__)) + os.sep
 
 
@@ -111,6 +114,8 @@ def user_code(root: str, kind: str, what: str) -> Iterator[None]:
     except (Exception, SystemExit) as e:
         text = f"{type(e).__name__}: {e}".strip()
         first = text.splitlines()[0]
+        if any(w in text for w in _MEMORY_WORDS):
+            raise WorkerFault("out_of_memory", f"{what}: out of memory", users_trace(root, e)) from e
         if kind == "target_forward" and any(w in text for w in _DEVICE_WORDS):
             kind = "target_device"
         if isinstance(e, ModuleNotFoundError) and e.name:

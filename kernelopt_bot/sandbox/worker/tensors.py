@@ -43,24 +43,42 @@ def meta(tensor: Tensor) -> dict[str, Any]:
 
 
 def stats(tensor: Tensor) -> dict[str, Any] | None:
-    """{min, max, mean, std, finite} over the finite elements; None for empty, complex or quantised tensors."""
+    """{min, max, mean, std, finite} over the finite elements; None for empty, complex or quantised tensors.
+
+    Needs memory for a chunk, and for a copy where the elements do not lie one after another.
+    """
     if tensor.numel() == 0 or tensor.is_complex() or tensor.is_quantized:
         return None
     values = tensor.detach()
-    if not values.is_floating_point():
-        wide = values.to(torch.int64)
-        mean, std = wide.double().mean(), wide.double().std(correction=0)
-        return {"min": int(wide.min()), "max": int(wide.max()), "mean": float(mean), "std": float(std), "finite": True}
-    if values.element_size() < 4:
-        values = values.float()
-    finite = values.isfinite()
-    every = bool(finite.all())
-    values = values if every else values[finite]
-    if values.numel() == 0:
+    for dim, stride in enumerate(values.stride()):
+        # Every element is repeated equally often, so that one of each says the same.
+        values = values.narrow(dim, 0, 1) if stride == 0 else values
+    flat = values.reshape(-1)
+    chunks = [flat[start:start + CHUNK] for start in range(0, flat.numel(), CHUNK)]
+    count, total, every = 0, 0.0, True
+    lows: list[float | int] = []
+    highs: list[float | int] = []
+    for chunk in chunks:
+        known = _finite(chunk)
+        every &= known.numel() == chunk.numel()
+        if known.numel():
+            lows.append(known.min().item())
+            highs.append(known.max().item())
+            count, total = count + known.numel(), total + float(known.double().sum())
+    if not count:
         return {"min": 0.0, "max": 0.0, "mean": 0.0, "std": 0.0, "finite": False}
-    std, mean = torch.std_mean(values.double() if values.numel() <= CHUNK else values, correction=0)
-    return {"min": float(values.min()), "max": float(values.max()), "mean": float(mean), "std": float(std),
-            "finite": every}
+    mean = total / count
+    square = sum(float((_finite(chunk).double() - mean).square().sum()) for chunk in chunks)
+    return {"min": min(lows), "max": max(highs), "mean": mean, "std": math.sqrt(square / count), "finite": every}
+
+
+def _finite(chunk: Tensor) -> Tensor:
+    """The finite elements, in a type that has an order and arithmetic."""
+    if not chunk.is_floating_point():
+        return chunk.to(torch.int64)
+    chunk = chunk.float() if chunk.element_size() < 4 else chunk
+    finite = chunk.isfinite()
+    return chunk if bool(finite.all()) else chunk[finite]
 
 
 def half_digits(like: Tensor) -> float:

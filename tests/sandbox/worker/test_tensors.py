@@ -92,3 +92,29 @@ def test_leaves_of_nested_values() -> None:
     doubled = tensors.map_tensors(value, lambda t: t + 1)
     assert type(doubled) is OrderedDict and isinstance(doubled["x"][1], Named)
     assert float(doubled["x"][0]) == 1.0 and doubled["x"][1].b == 4 and doubled["y"] == "text"
+
+
+@pytest.mark.parametrize("values", [
+    torch.randn(5, 6, dtype=torch.float64).t()[1:], torch.randint(-9, 9, (40,)), torch.rand(50) > 0.5,
+    torch.arange(24, dtype=torch.int16).reshape(4, 6)[:, ::2], torch.randn(3, 1).expand(3, 8),
+    torch.randint(-3, 3, (tensors.CHUNK + 5,), dtype=torch.int8)], ids=lambda t: f"{t.dtype}-{tuple(t.shape)}")
+def test_statistics(values: torch.Tensor) -> None:
+    found = tensors.stats(values)
+    wide = values.double()
+    assert found is not None and found["finite"]
+    assert found["min"] == wide.min() and found["max"] == wide.max()
+    assert found["mean"] == pytest.approx(float(wide.mean()), rel=1e-9, abs=1e-9)
+    assert found["std"] == pytest.approx(float(wide.std(correction=0)), rel=1e-9)
+    assert isinstance(found["min"], float if values.is_floating_point() else int)
+
+
+def test_statistics_leave_out_what_is_not_finite() -> None:
+    found = tensors.stats(torch.tensor([1.0, math.inf, 3.0, math.nan]))
+    assert found == {"min": 1.0, "max": 3.0, "mean": 2.0, "std": 1.0, "finite": False}
+    nothing = tensors.stats(torch.tensor([math.nan]))
+    assert nothing == {"min": 0.0, "max": 0.0, "mean": 0.0, "std": 0.0, "finite": False}
+
+
+def test_statistics_of_a_repeated_element_need_no_memory_for_its_repetitions() -> None:
+    found = tensors.stats(torch.full((1, 1), 7, dtype=torch.int8).expand(1 << 20, 1 << 20))
+    assert found == {"min": 7, "max": 7, "mean": 7.0, "std": 0.0, "finite": True}
