@@ -43,7 +43,8 @@ PROGRESS_LIMIT = 100_000
 STDERR_LIMIT = 64 * 1024
 """Bytes kept of what a worker prints."""
 REVIVALS = 8
-"""Times that one worker is started again by itself; a model that always ends its process must not go on for ever."""
+"""Times in a row that one worker is started again by itself: a model that always ends its process must not go on for
+ever."""
 CUT = "the code under test closed file descriptors that it did not open, and with them the channel to this process"
 
 # Left by _exit: torch's orderly end takes seconds, and there is nothing to put in order.
@@ -144,6 +145,7 @@ class Worker:
             devices=gpu.nodes if gpu else (),
             limits=machine_limits(scratch) if limits is None else limits,
         )
+        self._revives = revives
         self._revivals = REVIVALS if revives else 0
         self._replayed: dict[str, tuple[dict[str, Any], float]] = {}
         self._start()
@@ -202,6 +204,7 @@ class Worker:
             elif method == "capture" and params.get("lane") == "pretend":
                 # Captures for a device that is there are made again when they are wanted.
                 self._replayed["capture"] = (dict(params), timeout)
+            self._revivals = REVIVALS if self._revives else 0
             return result
         except BaseException as e:
             outcome = type(e).__name__

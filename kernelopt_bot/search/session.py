@@ -90,7 +90,7 @@ class Session:
         """A kernel worker without a GPU. Raises Unavailable."""
         return self._taken("compile") or Worker(
             "kernel", python=self.python, jail=self.jail, scratch=self.scratch / "compile",
-            trace=self._trace("compile"))
+            revives=True, trace=self._trace("compile"))
 
     def _taken(self, name: str) -> Worker | None:
         worker = self.waiting.pop(name, None)
@@ -101,7 +101,7 @@ class Session:
         return self._taken(name) or Worker(
             "kernel", python=self.python, jail=self.jail, scratch=self.scratch / name,
             device="cpu" if interpret else self.device, interpret=interpret, readable=(self.artifacts,),
-            trace=self._trace(name))
+            revives=True, trace=self._trace(name))
 
     def _trace(self, worker: str) -> Callable[[str, float, str], None]:
         """Writes where a search's time goes: a line a call into `calls.jsonl` of the run's folder."""
