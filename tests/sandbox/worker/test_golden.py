@@ -1,0 +1,212 @@
+"""Gate 2's memory: what it may take, where results wait, and what two launches left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernelopt_bot.sandbox.client import WorkerFailed
+from kernelopt_bot.sandbox.worker import golden, tensors
+from kernelopt_bot.sandbox.worker.buffers import GUARD_BYTE, Arena, Slot
+from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from tests.sandbox.worker.conftest import KernelWorker
+from tests.sandbox.worker.sources import IMPORTS, inductor_kernel
+
+CPU = torch.device("cpu")
+MEBI = 1 << 20
+
+
+def slots(elements: int, dtype: torch.dtype = torch.float32) -> list[Slot]:
+    return [Slot("x", dtype, (elements,), (1,), 0, "x"),
+            Slot("y", dtype, (elements,), (1,), 0, "y", loaded=False, stored=True)]
+
+
+def room(elements: int, program_bytes: int | None, dtype: torch.dtype = torch.float32) -> golden.Room:
+    return golden.room(slots(elements, dtype), torch.device("meta"), scratch_bytes=0, program_bytes=program_bytes,
+                       promoted=True)
+
+
+def test_a_small_step_keeps_its_results_on_the_device() -> None:
+    found = room(MEBI, 0)
+    assert found.home.type == "meta" and found.limit == golden.ALWAYS
+
+
+def test_a_large_step_keeps_them_on_the_host() -> None:
+    """8 GiB of buffers: the limit is three times that in a program of this step; on the device it is more."""
+    payload = 8 << 30
+    found = room(payload // 8, payload)
+    assert found.limit == 3 * payload and found.home.type == "cpu"
+    assert payload < found.needed <= found.limit
+    assert room(payload // 8, 4 * payload).home.type == "meta"
+
+
+def test_a_step_that_does_not_fit_is_no_failure_of_the_candidate() -> None:
+    with pytest.raises(WorkerFault, match="are allowed") as caught:
+        room(4 << 30, 16 << 30, torch.bfloat16)
+    assert caught.value.kind == "out_of_memory"
+
+
+def written(data: torch.Tensor, poison: int) -> Arena:
+    arena = Arena(slots(data.numel()), CPU)
+    arena.payload("y").fill_(poison)
+    there = ~data.isnan()
+    arena.view(slots(data.numel())[1])[there] = data[there]
+    return arena
+
+
+def run(data: torch.Tensor, again: torch.Tensor | None = None) -> golden.Repeated:
+    both = iter((data, data if again is None else again))
+    return golden.repeated(lambda poison: (written(next(both), poison), True), slots(data.numel()), CPU, CPU)
+
+
+@pytest.mark.parametrize("piece", [8, 1 << 25])
+def test_what_was_written_is_found_piece_by_piece(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(golden, "PIECE", piece)
+    whole = torch.arange(1.0, 33.0)
+    part = whole.clone()
+    part[5:8] = torch.nan
+    base, ours = run(whole), run(part)
+    assert base.written["y"] is None and base.same and base.intact
+    assert golden.coverage(base, ours, CPU) == (12, 0) and golden.coverage(ours, base, CPU) == (0, 12)
+    assert golden.coverage(ours, ours, CPU) == (0, 0)
+    later = part.clone()
+    later[4:6] = torch.tensor([torch.nan, 9.0])
+    assert golden.coverage(ours, run(later), CPU) == (4, 4)
+    assert not run(whole, whole + 1).same
+    assert golden.equal(base.first, run(whole).first, ["y"], CPU)
+    assert not golden.equal(base.first, ours.first, ["y"], CPU)
+
+
+def test_only_results_are_kept() -> None:
+    assert set(run(torch.ones(4)).first.blocks) == {"y"}
+    assert run(torch.ones(4)).first.nbytes() == 16
+
+
+def test_a_guard_written_in_either_launch_is_seen() -> None:
+    def launch(poison: int) -> tuple[Arena, bool]:
+        arena = written(torch.ones(4), poison)
+        if poison != GUARD_BYTE:
+            block = arena.blocks["x"]
+            block.memory[block.start - 1] = 0
+        return arena, True
+
+    assert not golden.repeated(launch, slots(4), CPU, CPU).intact
+
+
+BODY = """\
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:]
+    xmask = xindex < xnumel
+    tmp0 = tl.load(in_ptr0 + xindex, xmask)
+    tmp1 = tl_math.abs(tmp0)
+    tmp2 = 1.0 + tmp1
+    tl.store(out_ptr0 + xindex, tmp0 / tmp2, xmask)
+"""
+SIGNATURE = {"in_ptr0": "*fp32", "out_ptr0": "*fp32", "xnumel": "i32", "XBLOCK": "constexpr"}
+CANDIDATE = IMPORTS + """
+@triton.jit
+def softsign(in_ptr0, out_ptr0, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(in_ptr0 + i, i < n)
+    tl.store(out_ptr0 + i, x / (1.0 + tl_math.abs(x)), i < n)
+"""
+
+
+def pointwise(elements: int, lane: str) -> dict[str, Any]:
+    """`check_step` of a pointwise kernel on inputs that are drawn, not recorded."""
+    source = inductor_kernel(BODY, SIGNATURE, {"x": elements})
+    plan = {"parameters": [{"name": "in_ptr0", "type": "*fp32", "written": False, "read": True},
+                           {"name": "out_ptr0", "type": "*fp32", "written": True, "read": False},
+                           {"name": "xnumel", "type": "i32", "written": False, "read": True}],
+            "launches": [{"function": "softsign", "grid": ["cdiv(xnumel, 65536)"],
+                          "arguments": ["in_ptr0", "out_ptr0", "xnumel"], "constexprs": {"BLOCK": 65536},
+                          "num_warps": 8}], "scratch": []}
+    meta = {"meta": tensors.meta(torch.empty(elements, device="meta")),
+            "stats": {"min": -3.0, "max": 3.0, "mean": 0.0, "std": 1.0, "finite": True}}
+    return {"baseline": {"source": source, "integers": {}}, "candidate": {"source": CANDIDATE, "plan": plan},
+            "arguments": [meta, meta, elements], "lane": lane, "secret": "test",
+            "families": ["captured", "normal", "zero", "cancelling", "extreme"],
+            "precision": {"m": 2, "k": 4}, "program_bytes": 8 * elements}
+
+
+COUNTED = """
+import json, sys
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+import torch
+from torch.utils._pytree import tree_leaves
+from kernelopt_bot.sandbox.worker import buffers, check_step, draws, golden, precision
+from kernelopt_bot.sandbox.worker.main import Context
+
+
+class Peak(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.live, self.peak = {}, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu":
+                storage = leaf.untyped_storage()
+                self.live.setdefault(storage._cdata, (StorageWeakRef(storage), storage.nbytes()))
+        self.live = {k: v for k, v in self.live.items() if not v[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.live.values()))
+        return result
+
+
+scale = int(sys.argv[3])
+precision.CHUNK, golden.PIECE, draws.DRAWN = precision.CHUNK >> scale, golden.PIECE >> scale, draws.DRAWN >> scale
+golden.WORKING, buffers.CHECKSUM_CHUNK = golden.WORKING >> scale, buffers.CHECKSUM_CHUNK >> scale
+buffers.MOST_GUARD >>= scale
+golden.ALWAYS = check_step.COLLECTED = 0
+with Peak() as peak:
+    answer = check_step.check_step(json.loads(sys.argv[1]), Context(sys.argv[2], None), sys.argv[2])
+print(json.dumps({"peak": peak.peak, "needed": answer["needed_bytes"], "limit": answer["limit_bytes"],
+                  "families": [f["passed"] for f in answer["families"]], "float64": answer["float64"]}))
+"""
+
+
+def test_the_check_takes_no_more_than_it_says(tmp_path: Path) -> None:
+    """Live bytes of all tensors in the interpreter lane, pieces and working memory scaled down with the tensor: the
+    room that was computed holds, draws, references and comparisons included."""
+    elements = 1 << 18
+    params = {**pointwise(elements, "interpret"), "program_bytes": 64 * elements,
+              "families": ["cancelling", "extreme"]}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED, json.dumps(params), str(tmp_path), "9"],
+        capture_output=True, text=True, timeout=200, cwd=Path(__file__).parents[3],
+        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["families"] == [True] * 2 and found["float64"] == "used"
+    assert found["needed"] <= found["limit"] == 80 * elements
+    assert 20 * elements < found["peak"] <= found["needed"]
+
+
+def test_a_step_too_large_for_its_program_is_not_measured(interpreter: KernelWorker) -> None:
+    params = pointwise(1 << 31, "interpret")
+    with pytest.raises(WorkerFailed, match="are allowed") as caught:
+        interpreter.call("check_step", {**params, "program_bytes": 0})
+    assert caught.value.kind == "out_of_memory"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("program_bytes", [None, 0])
+def test_on_a_gpu_too(tmp_path: Path, program_bytes: int | None) -> None:
+    """64M elements: with room on the device, and within three times the buffers when the program is only this step."""
+    from kernelopt_bot.sandbox.worker import check_step
+    from kernelopt_bot.sandbox.worker.main import Context
+
+    elements = 1 << 29 if program_bytes == 0 else 1 << 26
+    params = {**pointwise(elements, "cuda"), "program_bytes": None if program_bytes is None else 8 * elements}
+    answer = check_step.check_step(params, Context(str(tmp_path), sys.stdout.buffer), str(tmp_path))
+    assert [f["passed"] for f in answer["families"]] == [True] * 5
+    assert answer["golden"] == ("device" if program_bytes is None else "host")
+    assert 16 * elements < answer["peak_bytes"] <= answer["needed_bytes"] <= answer["limit_bytes"]
