@@ -11,7 +11,9 @@ mean's (the median's: 25%). How many blocks were pulled in by how much is in the
 
 Interval: percentile bootstrap of that mean, drawing runs of neighbouring blocks (circular, length n^(1/3)), because a
 burst spans neighbours and drawing single blocks would make the interval too narrow (Kuensch 1989; Hall, Horowitz and
-Jing 1995 for the length).
+Jing 1995 for the length). It is widened about the centre by sqrt(n / (n - 1)) and by Student's t over the normal
+quantile (Hesterberg 2015, "expanded percentile"), with the degrees of freedom of a trimmed mean (Tukey and McLaughlin
+1963): 1.31 with ten blocks, 1.01 with two hundred.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,13 +90,21 @@ def bootstrap(ratios: Floats, rng: np.random.Generator, *, resamples: int = RESA
     n = len(ratios)
     length = max(1, round(n ** (1 / 3)))
     runs = math.ceil(n / length)
+    neighbours = np.lib.stride_tricks.sliding_window_view(np.concatenate([ratios, ratios[: length - 1]]), length)
     means = []
     step = max(1, CHUNK // n)
     for begin in range(0, resamples, step):
-        starts = rng.integers(0, n, size=(min(step, resamples - begin), runs, 1))
-        drawn = ((starts + np.arange(length)) % n).reshape(len(starts), -1)[:, :n]
-        means.append(winsorised_mean(ratios[drawn]))
+        starts = rng.integers(0, n, size=(min(step, resamples - begin), runs))
+        means.append(winsorised_mean(neighbours[starts].reshape(len(starts), -1)[:, :n]))
     return np.concatenate(means)
+
+
+def widening(freedom: int, confidence: float) -> float:
+    """Student's t quantile over the normal one, two-sided (Abramowitz and Stegun 26.7.5; within 0.2% from 5 on)."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    t = (z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+         + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3))
+    return t / z
 
 
 def estimate(
@@ -108,8 +119,7 @@ def estimate(
     centre = float(winsorised_mean(ratios))
     tail = (1 - confidence) / 2
     low, high = np.quantile(bootstrap(ratios, rng, resamples=resamples), [tail, 1 - tail])
-    # A percentile interval of n blocks is too narrow by the factor sqrt((n - 1) / n); widen it about the centre.
-    wider = math.sqrt(n / (n - 1))
+    wider = math.sqrt(n / (n - 1)) * widening(n - 2 * int(n * WINSOR) - 1, confidence)
     edge = np.quantile(ratios, [WINSOR, 1 - WINSOR])
     scale = float(np.std(np.clip(ratios, *edge))) * 1.35
     return Estimate(

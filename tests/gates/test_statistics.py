@@ -90,6 +90,22 @@ def test_intervals_cover_the_truth(machine: str) -> None:
     assert covered >= 364
 
 
+@pytest.mark.parametrize(("freedom", "quantile"), [(5, 2.5706), (9, 2.2622), (39, 2.0227), (271, 1.9688)])
+def test_small_samples_have_students_quantile(freedom: int, quantile: float) -> None:
+    """Against printed tables of the 97.5% quantile."""
+    assert statistics.widening(freedom, 0.95) * 1.959964 == pytest.approx(quantile, rel=2e-3)
+
+
+@pytest.mark.parametrize("blocks", [10, 20, 40])
+def test_short_measurements_have_honest_intervals(blocks: int) -> None:
+    draws = np.random.default_rng(12)
+    covered = 0
+    for _ in range(400):
+        found = statistics.estimate(*Machine().times(draws, 1.0, blocks), draws, resamples=300)
+        covered += found.low <= 1.0 <= found.high
+    assert covered >= 364
+
+
 def test_settled() -> None:
     def found(speedup: float, width: float) -> statistics.Estimate:
         low, high = speedup * math.exp(-width), speedup * math.exp(width)
