@@ -125,6 +125,8 @@ class Gates(_Model):
         "Error always permitted, in epsilons of the dtype times the root mean square of the reference."))
     seeds: int = Field(default=3, ge=1, le=100, description="Input draws of the model gate.")
     inits: int = Field(default=2, ge=1, le=20, description="Initialisations of the model in the model gate.")
+    sanitizer: Literal["auto", "off"] = Field(default="auto", description=(
+        "auto: where compute-sanitizer is installed, kernels that would be kept also pass its memcheck and racecheck."))
 
 
 class Budget(_Model):
@@ -134,6 +136,8 @@ class Budget(_Model):
     search_s: float = Field(default=86_400.0, ge=1.0, le=86_400.0, description=(
         "Wall time for a target's levers alone, after it was loaded, captured and profiled, in seconds."))
     gpu_minutes: float = Field(default=20.0, gt=0.0, le=1440.0, description="GPU time for a run, in minutes.")
+    gpu_wait_s: float = Field(default=60.0, ge=0.0, le=86_400.0, description=(
+        "Seconds to wait for a GPU that others use, before the run is given up."))
     candidates: int = Field(default=200, ge=1, le=100_000, description="Candidates for a target.")
 
 

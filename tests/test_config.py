@@ -126,7 +126,7 @@ def test_an_unknown_key_is_named_with_line_and_nearest(text: str, key: str, line
 
 
 def test_an_unknown_key_near_nothing_lists_the_valid_ones() -> None:
-    assert mistake("budget: {zzzz: 1}").fix == "valid keys here: candidates, gpu_minutes, search_s, wall_s"
+    assert mistake("budget: {zzzz: 1}").fix == "valid keys here: candidates, gpu_minutes, gpu_wait_s, search_s, wall_s"
 
 
 @pytest.mark.parametrize(("text", "part"), [

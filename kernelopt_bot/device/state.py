@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ FIELDS = (
 MIB = 1 << 20
 TOOL_FOLDERS = ("/usr/local/nvidia/bin", "/usr/lib/wsl/lib")
 """Where container runtimes and WSL put nvidia-smi, outside the usual path."""
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 BUSY_UTILISATION = 5
 """Per cent: an idle GPU reads 0; a single sample may catch the tail of our own work."""
@@ -129,6 +132,28 @@ def gpus(*, timeout: float = 20.0, proc: Path = Path("/proc/driver/nvidia/gpus")
     return parse_information({file.parent.name: file.read_text() for file in proc.glob("*/information")})
 
 
+def visible(present: list[GpuState], setting: str | None = None) -> list[GpuState]:
+    """The GPUs that CUDA would show to this process, in its numbering: `cuda:N` is the N-th.
+
+    `setting` is the value of CUDA_VISIBLE_DEVICES (default: this process's; not set: all of them). Numbers are those of
+    nvidia-smi, which is CUDA's order with CUDA_DEVICE_ORDER=PCI_BUS_ID; the first entry that names no GPU ends the list
+    (CUDA C++ Programming Guide, environment variables). Raises Unavailable for a MIG instance.
+    """
+    wanted = os.environ.get(VISIBLE) if setting is None else setting
+    if wanted is None:
+        return present
+    found: list[GpuState] = []
+    for entry in (e.strip() for e in wanted.split(",")):
+        if entry.startswith("MIG-"):
+            raise Unavailable("timing on a part of a GPU (MIG) is not supported", where=f"{VISIBLE}={wanted}",
+                              fix="assign a whole GPU to the run")
+        gpu = next((g for g in present if entry == str(g.index) or (entry[4:] and g.uuid.startswith(entry))), None)
+        if gpu is None or gpu in found:
+            break
+        found.append(gpu)
+    return found
+
+
 def why_busy(state: GpuState, ours: frozenset[int] = frozenset()) -> str:
     """Why the GPU is not ours alone, in words; empty if it is. `ours`: process numbers that do not count."""
     others = [p for p in state.processes if p.pid not in ours]
@@ -149,9 +174,13 @@ def wait_until_idle(
     interval: float = 2.0,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    waiting: Callable[[str], None] | None = None,
 ) -> GpuState:
-    """The state of the GPU once nobody else uses it. Raises Unavailable after `timeout` seconds, or if it is gone."""
-    deadline = clock() + timeout
+    """The state of the GPU once nobody else uses it; `waiting` is told when what keeps it busy changes.
+
+    Raises Unavailable after `timeout` seconds, or if it is gone.
+    """
+    deadline, told = clock() + timeout, ""
     while True:
         state = next((gpu for gpu in gpus() if gpu.uuid == uuid), None)
         if state is None:
@@ -162,6 +191,11 @@ def wait_until_idle(
         if clock() >= deadline:
             raise Unavailable(
                 f"GPU {state.index} ({state.name}) is busy: {reason}", where=uuid,
-                fix="end the other work, choose another GPU, or run again later",
+                fix=f"end the other work, choose another GPU, or wait for longer than {timeout:g} s "
+                    "(budget.gpu_wait_s in .kernelopt.yml)",
             )
+        if waiting is not None and reason != told:
+            left = max(0.0, deadline - clock())
+            waiting(f"waiting up to {left:.0f} s for GPU {state.index} ({state.name}): {reason}")
+            told = reason
         sleep(interval)

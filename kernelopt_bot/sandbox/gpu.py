@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelopt_bot.device.state import GpuState, gpus
+from kernelopt_bot.device.state import VISIBLE, GpuState, gpus, visible
 from kernelopt_bot.errors import Unavailable
 
 SHARED_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-caps")
@@ -31,12 +32,15 @@ def device_minor(bus_id: str, index: int, *, proc: Path = Path("/proc/driver/nvi
 
 
 def pick(device: str, present: list[GpuState]) -> GpuState:
-    """The GPU that `cuda`, `cuda:N` or a UUID names. Raises Unavailable."""
+    """The GPU that `cuda`, `cuda:N` or a UUID names, of those in CUDA_VISIBLE_DEVICES. Raises Unavailable."""
     wanted = device.removeprefix("cuda").removeprefix(":") or "0"
-    for gpu in present:
-        if wanted in (str(gpu.index), gpu.uuid):
+    shown = visible(present)
+    for number, gpu in enumerate(shown):
+        if wanted in (str(number), gpu.uuid):
             return gpu
-    names = ", ".join(f"cuda:{gpu.index} ({gpu.name})" for gpu in present) or "none"
+    names = ", ".join(f"cuda:{number} ({gpu.name})" for number, gpu in enumerate(shown)) or "none"
+    if len(shown) < len(present):
+        names += f" with {VISIBLE}={os.environ.get(VISIBLE)}"
     raise Unavailable(
         f"there is no GPU {device!r} on this machine", where=f"present: {names}",
         fix="choose another device, or `device: cpu` or `device: pretend` in .kernelopt.yml",
@@ -47,7 +51,7 @@ def find_gpu(device: str, *, dev: Path = Path("/dev")) -> Gpu | None:
     """None for `cpu` and `pretend`; `auto` is the first GPU if any. Raises Unavailable if there is no such GPU."""
     if device in ("cpu", "pretend"):
         return None
-    present = gpus()
+    present = visible(gpus())
     if device == "auto" and not present:
         return None
     state = pick("cuda" if device == "auto" else device, present)

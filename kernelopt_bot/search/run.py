@@ -14,7 +14,7 @@ from pathlib import Path
 from kernelopt_bot.compiler.program import Lane
 from kernelopt_bot.config import Config
 from kernelopt_bot.device.lock import gpu_lock
-from kernelopt_bot.device.state import gpus, wait_until_idle
+from kernelopt_bot.device.state import gpus, visible, wait_until_idle
 from kernelopt_bot.errors import InputError, UserError
 from kernelopt_bot.sandbox import probe
 from kernelopt_bot.sandbox.binds import is_script, resolve_python
@@ -29,7 +29,6 @@ from kernelopt_bot.search.session import Session
 from kernelopt_bot.targets.target import Target
 
 LOCK_WAIT_S = 600.0
-IDLE_WAIT_S = 60.0
 KEPT_IN_SCRATCH = frozenset({"cache", "tmp", "home"})
 """Compiled headers and the compiler's probe of the processor take some fifteen seconds to make."""
 
@@ -48,7 +47,7 @@ def device_of(config: Config) -> tuple[str, Lane]:
     """The device and lane that `config.device` means on this machine. Raises Unavailable if it is not there."""
     if config.device in ("cpu", "pretend"):
         return "cpu", "cpu"
-    present = gpus()
+    present = visible(gpus())
     if config.device == "auto" and not present:
         return "cpu", "cpu"
     return pick("cuda" if config.device == "auto" else config.device, present).uuid, "cuda"
@@ -77,13 +76,14 @@ def interpreter_of(config: Config, base: Path) -> str:
 
 
 @contextlib.contextmanager
-def exclusive(device: str, lane: Lane, progress: Progress) -> Iterator[None]:
-    """Nothing else of ours on this GPU, and nobody else's work on it at the start. Raises Unavailable."""
+def exclusive(device: str, lane: Lane, progress: Progress, wait_s: float = 60.0) -> Iterator[None]:
+    """Nothing else of ours on this GPU, and nobody else's work on it at the start, for which `wait_s` seconds are
+    waited. Raises Unavailable."""
     if lane != "cuda":
         yield
         return
     with gpu_lock(device, timeout=LOCK_WAIT_S, waiting=progress.note):
-        wait_until_idle(device, timeout=IDLE_WAIT_S)
+        wait_until_idle(device, timeout=wait_s, waiting=progress.note)
         yield
 
 
@@ -96,7 +96,7 @@ def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path
     """
     device, lane = device_of(config)
     python = interpreter_of(config, base)
-    with exclusive(device, lane, progress):
+    with exclusive(device, lane, progress, config.budget.gpu_wait_s):
         progress.update("choosing a jail")
         jail, _ = probe.select(config.sandbox, python=python, device=device)
         try:

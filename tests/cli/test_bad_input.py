@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from kernelopt_bot.cli.main import main
-from kernelopt_bot.search import run as search_run
 from tests.device.test_state import APPS, ROWS, install
 
 ROOT = Path(__file__).parents[2]
@@ -253,7 +252,7 @@ def test_a_gpu_that_somebody_else_uses(tmp_path: Path, monkeypatch: pytest.Monke
                                        capsys: pytest.CaptureFixture[str]) -> None:
     project(tmp_path, net=GOOD)
     install(tmp_path, monkeypatch, ROWS, APPS)
-    monkeypatch.setattr(search_run, "IDLE_WAIT_S", 0.0)
+    (tmp_path / ".kernelopt.yml").write_text("version: 1\nbudget:\n  gpu_wait_s: 0\n")
     monkeypatch.chdir(tmp_path)
     assert main(["optimize", "net.py", "--device", "cuda:1", "--output", "out"]) == 1
     said = capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelopt_bot.device.state import FIELDS, GpuState, gpus, parse_gpus, wait_until_idle, why_busy
+from kernelopt_bot.device.state import FIELDS, GpuState, gpus, parse_gpus, visible, wait_until_idle, why_busy
 from kernelopt_bot.errors import Unavailable
 from kernelopt_bot.sandbox.gpu import device_minor, find_gpu, pick
 
@@ -32,6 +32,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, rows: str = ROWS, app
     program.write_text(SMI.format(fields=",".join(FIELDS), rows=rows, apps=apps))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 def test_parse() -> None:
@@ -73,10 +74,12 @@ def test_through_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_waits_then_says_who(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch)
-    now = [0.0]
-    with pytest.raises(Unavailable, match=r"GPU 1 .* busy: used by .*4321"):
-        wait_until_idle(SECOND, timeout=5, clock=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s))
-    assert now[0] == 6.0
+    now, told = [0.0], list[str]()
+    with pytest.raises(Unavailable, match=r"GPU 1 .* busy: used by .*4321") as caught:
+        wait_until_idle(SECOND, timeout=5, clock=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s),
+                        waiting=told.append)
+    assert now[0] == 6.0 and "gpu_wait_s" in caught.value.fix
+    assert len(told) == 1 and told[0].startswith("waiting up to 5 s for GPU 1 (NVIDIA H200): used by")
 
     def sleep(seconds: float) -> None:
         install(tmp_path, monkeypatch, rows=ROWS.replace("53211, 98", "4, 0"), apps="")
@@ -88,6 +91,32 @@ def test_waits_then_says_who(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def present() -> list[GpuState]:
     return parse_gpus(ROWS)
+
+
+@pytest.mark.parametrize(("setting", "numbers"), [
+    ("0", [0]), ("1", [1]), ("1,0", [1, 0]), (" 1 , 0 ", [1, 0]), ("", []), ("-1", []), ("1,-1,0", [1]), ("7,1", []),
+    ("1,1", [1]), (SECOND, [1]), ("GPU-aaaa", [1]), ("GPU-", []), (f"{SECOND},0", [1, 0]), ("all", [])])
+def test_what_cuda_shows(setting: str, numbers: list[int]) -> None:
+    assert [g.index for g in visible(present(), setting)] == numbers
+    assert visible(visible(present(), setting), setting) == visible(present(), setting)
+
+
+def test_a_part_of_a_gpu_is_refused() -> None:
+    with pytest.raises(Unavailable, match="MIG"):
+        visible(present(), "MIG-5d7e9e5c-11aa-22bb-33cc-44dd55ee66ff")
+
+
+def test_numbers_are_those_of_the_callers_visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert pick("cuda:0", present()).uuid == pick("cuda", present()).uuid == pick(SECOND, present()).uuid == SECOND
+    for hidden in ("cuda:1", FIRST):
+        with pytest.raises(Unavailable) as caught:
+            pick(hidden, present())
+        assert caught.value.where == "present: cuda:0 (NVIDIA H200) with CUDA_VISIBLE_DEVICES=1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert pick("cuda:1", present()).uuid == FIRST
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert pick("cuda:1", present()).uuid == SECOND
 
 
 def test_pick() -> None:

@@ -248,8 +248,8 @@ def test_a_crash_is_a_failure() -> None:
 
 
 class Clocked(Script):
-    """As many blocks of a model of `call_s` seconds as fit into the budget, as `time_model` takes them; `clock_s` is the
-    time that this takes on the simulated machine. `overhead_s`: the L2 flush and the waiting of a sample."""
+    """As many blocks of a model of `call_s` seconds as fit into the budget, as `time_model` takes them; `clock_s` is
+    the time that this takes on the simulated machine. `overhead_s`: the L2 flush and the waiting of a sample."""
 
     def __init__(self, machine: Machine, speedup: float, draws: np.random.Generator, call_s: float = 1e-3,
                  overhead_s: float = 0.2e-3) -> None:

@@ -25,6 +25,11 @@ def test_the_device_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert device_of(config(device="cuda:1")) == (SECOND, "cuda")
     with pytest.raises(Unavailable, match="cuda:7"):
         device_of(config(device="cuda:7"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert device_of(config(device="cuda:0")) == device_of(config(device="auto")) == (SECOND, "cuda")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert device_of(config(device="auto")) == ("cpu", "cpu")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     assert device_of(config(device="auto")) == ("cpu", "cpu")
     with pytest.raises(Unavailable):
