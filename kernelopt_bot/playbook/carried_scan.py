@@ -40,7 +40,7 @@ class Scan:
     scanned: str
     carry: str
     result: str
-    type: str
+    dtype: str
     operator: type[ast.operator]
     replaced: frozenset[str]
     """Names whose statements in the loop make the carry."""
@@ -166,7 +166,8 @@ def carried(source: KernelSource, scan: Scan, block: int, stages: int) -> list[a
     for statement in loop.body:
         name = name_of(statement)
         if name == scan.result:
-            inside += statements(f"{name} = {scan.scanned}" if whole else f"{name} = {scan.carry} {sign} {scan.scanned}")
+            before = "" if whole else f"{scan.carry} {sign} "
+            inside += statements(f"{name} = {before}{scan.scanned}")
         elif name == scan.carry and not whole:
             inside += statements(f"{name} = {name} {sign} {total.format(value=scan.value)}")
         elif name not in scan.replaced:
@@ -174,7 +175,7 @@ def carried(source: KernelSource, scan: Scan, block: int, stages: int) -> list[a
     body: list[ast.stmt] = statements("XBLOCK: tl.constexpr = 1")
     for statement in source.body[:scan.loop]:
         if name_of(statement) == scan.carry:
-            body += statements(f"{scan.carry} = tl.full([XBLOCK, 1], {neutral}, {scan.type})") if not whole else []
+            body += statements(f"{scan.carry} = tl.full([XBLOCK, 1], {neutral}, {scan.dtype})") if not whole else []
         else:
             body.append(copy.deepcopy(statement))
     if whole:
