@@ -44,6 +44,8 @@ class FuseProducers:
             fused = fuse(site)
         except NotUnderstood:
             return None
+        if fused[0].node.position == 0:
+            return None  # a shorter run does as well
         after = site.model_us([(k.loads, k.stores) for k in fused])
         saved = site.model_us([site.traffic(i) for i in range(len(site.run.calls))]) - after
         gain = site.before_us / max(site.before_us - saved, after)
@@ -100,7 +102,8 @@ class _Consumer:
         self.known = definitions(node.source)
         self.loads: set[str] = set()
         self.sources: list[KernelSource] = [node.source]
-        self.count = 0
+        self.count = self.here = self.block = 0
+        self.done: dict[tuple[object, ...], str] = {}
         self.row = self._row()
 
     def fused(self) -> Fused:
@@ -116,12 +119,19 @@ class _Consumer:
             body = _by_row(body, self.row)
         return Fused(self.node, tuple(body), self.row, frozenset(self.loads), self.node.stores, tuple(self.sources))
 
+    def fresh(self) -> str:
+        """A variable that holds what a load of the kernel itself would have yielded."""
+        self.here += 1
+        return f"f0_{self.here}"
+
     def _body(self, body: Sequence[ast.stmt], shape: tuple[str, ...]) -> list[ast.stmt]:
         result: list[ast.stmt] = []
         for statement in body:
             if isinstance(statement, ast.For):
-                loop = copy.copy(statement)
+                loop, around = copy.copy(statement), self.block
+                self.block = statement.lineno
                 loop.body = self._body(statement.body, shape)
+                self.block = around
                 result.append(loop)
                 continue
             changer = _Replaced(self, shape)
@@ -173,10 +183,14 @@ class _Consumer:
 
     def _move(self, producer: Node, buffer: str, at: Site) -> list[ast.stmt]:
         self.values.check(producer.position, self.node.position)
-        pointer = next(p for p, b in producer.buffers.items() if b == buffer and b in producer.stores and any(
-            a.kind == "store" and a.pointer == p for a in producer.source.accesses))
+        outputs = {a.pointer: self.site.run.buffer[producer.buffers[a.pointer]].type for a in producer.source.stores}
+        pointer = next(p for p in outputs if producer.buffers[p] == buffer)
+        # Code inside a loop does not reach what follows the loop.
+        key = (self.block, producer.position, ast.unparse(at.index), at.mask and ast.unparse(at.mask), at.shape)
+        if key in self.done:
+            return statements(f"{at.target} = {self.done[key]}{pointer}")
         self.sources.append(producer.source)
-        number = len(self.sources)
+        prefix = self.done[key] = f"f{len(self.sources)}_"
 
         def expand(access: Access, site: Site) -> list[ast.stmt] | None:
             inner = producer.buffers[access.pointer]
@@ -191,7 +205,8 @@ class _Consumer:
             return producer.buffers.get(name, name)
 
         try:
-            return moved(producer.source, pointer, self.site.run.buffer[buffer].type, at, f"f{number}_", expand, rename)
+            return [*moved(producer.source, outputs, at, prefix, expand, rename),
+                    *statements(f"{at.target} = {prefix}{pointer}")]
         except Unmovable:
             raise
         except NotUnderstood as e:
@@ -208,7 +223,7 @@ class _Replaced(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         access = access_of(node)
         if access is not None and access.kind == "load":
-            target = f"f{len(self.consumer.sources) + 1}_here"
+            target = self.consumer.fresh()
             more = self.consumer.moved_in(access, self.shape, target)
             if more is not None:
                 self.before += more

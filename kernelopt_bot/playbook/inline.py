@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelopt_bot.playbook.kernel_source import Access, KernelSource, NotUnderstood, access_of, name_of
@@ -50,7 +50,7 @@ def definitions(source: KernelSource) -> dict[str, ast.expr]:
 
 def stored_value(source: KernelSource, pointer: str) -> ast.expr:
     """What a producer stores through `pointer`, at the element of its index. Raises NotUnderstood for anything but
-    one store, in order of the index."""
+    one store of something computed, in order of the index."""
     stores = [n for s in source.body for n in ast.walk(s) if isinstance(n, ast.Call)
               and (a := access_of(n)) is not None and a.kind == "store" and a.pointer == pointer]
     if len(stores) != 1:
@@ -60,7 +60,10 @@ def stored_value(source: KernelSource, pointer: str) -> ast.expr:
     index = ast.unparse(substitute(access.index, definitions(source)))
     if index != "xindex" and not (source.numel("x") == 1 and index.startswith(("tl.full([1", "0"))):
         raise NotUnderstood(f"{pointer} is written at {index}")
-    return stores[0].args[1]
+    value = stores[0].args[1]
+    if not reads(value):
+        raise NotUnderstood(f"{pointer} takes a constant")
+    return value
 
 
 def movable(source: KernelSource) -> bool:
@@ -81,19 +84,16 @@ def _plain_store(statement: ast.stmt) -> bool:
     return access is not None and access.kind == "store"
 
 
-def moved(source: KernelSource, pointer: str, type_: str, at: Site, prefix: str, expand: Expand,
+def moved(source: KernelSource, outputs: Mapping[str, str], at: Site, prefix: str, expand: Expand,
           rename: Callable[[str], str]) -> list[ast.stmt]:
-    """The producer's body at a load: binds `at.target` to the element that the load would have read.
+    """The producer's body at a load: binds `<prefix><pointer>` to the element that a load of that output would read.
 
-    `prefix` keeps its variables apart, `rename` gives its pointers the consumer's names, `expand` moves further
-    producers into it. Raises NotUnderstood.
+    `outputs`: pointers that it stores through, with their types; `prefix` keeps its variables apart, `rename` gives
+    its pointers the consumer's names, `expand` moves further producers into it. Raises NotUnderstood.
     """
     row = source.heuristic != "pointwise"
     if row and not at.once:
         raise NotUnderstood("a reduction would be repeated for each element")
-    value = stored_value(source, pointer)
-    if not reads(value):
-        raise NotUnderstood("a constant is stored")
     r0 = source.fixed.get("R0_BLOCK", 1)
     shape = ("1", str(r0)) if row else at.shape
     constants = {"XBLOCK": "1" if row else shape[0], "R0_BLOCK": str(r0), "RBLOCK": str(r0),
@@ -108,7 +108,8 @@ def moved(source: KernelSource, pointer: str, type_: str, at: Site, prefix: str,
     body = [copy.deepcopy(s) for s in source.body
             if not (name_of(s) in _HEAD or isinstance(s, ast.AnnAssign) or _plain_store(s)
                     or (isinstance(s, ast.Assign) and name_of(s) in ("RBLOCK", "R0_BLOCK")))]
-    body += statements(f"value = {ast.unparse(value)}")
+    for number, pointer in enumerate(outputs):
+        body += statements(f"value{number} = {ast.unparse(stored_value(source, pointer))}")
     local = {n for s in body for n in binds(s)} | {"xindex"}
     names: dict[str, ast.expr] = {n: expression(prefix + n) for n in local}
     names |= {n: expression(text) for n, text in constants.items()}
@@ -126,11 +127,13 @@ def moved(source: KernelSource, pointer: str, type_: str, at: Site, prefix: str,
                 node.id = prefix + node.id
         result += changer.before
         result.append(ast.fix_missing_locations(_Renamed(names, rename).visit(statement)))
-    dtype = _TYPES.get(type_.lstrip("*"))
-    if dtype is None:
-        raise NotUnderstood(f"a buffer of {type_}")
-    result += statements(f"{at.target} = tl.reshape({prefix}value, [1]).to(tl.{dtype})" if row
-                         else f"{at.target} = ({prefix}value).to(tl.{dtype})")
+    for number, (pointer, type_) in enumerate(outputs.items()):
+        dtype = _TYPES.get(type_.lstrip("*"))
+        if dtype is None:
+            raise NotUnderstood(f"a buffer of {type_}")
+        value = f"{prefix}value{number}"
+        value = f"tl.reshape({value}, [1])" if row else value
+        result += statements(f"{prefix}{pointer} = {value}.to(tl.{dtype})")
     return result
 
 

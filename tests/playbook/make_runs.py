@@ -1,0 +1,52 @@
+"""Makes the wrappers that the tests of fusion use: small models of ours, Inductor for a pretended sm_90.
+
+    python -m tests.playbook.make_runs [case ...]
+
+Writes `data/runs/torch<version>/<case>.py`. Run it in an environment with the wanted torch; no GPU is needed.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from tests.playbook.make_sources import Case, wrapper
+
+E = torch.empty
+RUNS: dict[str, Case] = {
+    "convolution_group_norm": (
+        lambda x, w, b, g, h: F.hardtanh(F.group_norm(F.conv2d(x, w, b), 2, g, h) * 2),
+        (E(1, 2, 66, 66), E(4, 2, 3, 3), E(4), E(4), E(4))),
+    "group_norm_63x65": (lambda x, g, h: F.relu(F.group_norm(x, 1, g, h)), (E(2, 2, 63, 65), E(2), E(2))),
+    "batch_norm_training": (lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, training=True)),
+                            (E(6, 2, 64, 64), E(2), E(2))),
+    "softmax_2x9000": (lambda x: torch.softmax(x, 1), (E(2, 9000),)),
+    "frobenius": (lambda x: x / torch.norm(x), (E(6, 50, 61),)),
+    "two_windows": (lambda x, w: F.avg_pool2d(F.max_pool2d(F.conv2d(x, w).relu(), 2), 2),
+                    (E(1, 2, 20, 22), E(3, 2, 3, 3))),
+    "bias_window_softmax": (
+        lambda x, w, b: torch.softmax(F.max_pool2d(F.conv2d(x, w, b), 2), 1).mean((2, 3)),
+        (E(1, 2, 14, 16), E(5, 2, 3, 3), E(5))),
+    "instance_norm_half": (lambda x: F.instance_norm(x) * 0.5, (E(1, 2, 96, 96, dtype=torch.float16),)),
+    "two_step_loss": (lambda a, b: F.mse_loss(a, b), (E(90, 97), E(90, 97))),
+}
+
+
+def main(wanted: Sequence[str]) -> None:
+    version = torch.__version__.split("+")[0]
+    folder = Path(__file__).parent / "data" / "runs" / f"torch{version.rpartition('.')[0]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in wanted or RUNS:
+        lines = wrapper(*RUNS[name]).splitlines()
+        text = "\n".join(line.rstrip() for line in lines if not line.lstrip().startswith("#")) + "\n"
+        (folder / f"{name}.py.txt").write_text(re.sub(r"\n{3,}", "\n\n", text))
+        print(name, text.count(".run("))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
