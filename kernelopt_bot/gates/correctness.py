@@ -140,7 +140,7 @@ def _step(answer: Mapping[str, Any], families: Sequence[str]) -> Verdict:
         words = "two runs on the same inputs differ, the baseline's do not"
         return Verdict("correctness", Status.FAIL, words, evidence)
     if answer.get("order_dependent"):
-        words = f"its result depends on the order in which its programs run ({answer['order_dependent']})"
+        words = f"its result depends on the order in which programs run ({answer['order_dependent']})"
         return Verdict("correctness", Status.FAIL, words, evidence)
     return Verdict("correctness", status, reason, evidence)
 

@@ -132,6 +132,8 @@ class StepCheck:
         """One `FamilyResult`."""
         purpose = f"check_step/{family}"
         values = self.values(family, seeds.generator(self.secret, purpose, index, self.device))
+        apart = family == self.order_family and self.findings.orders is None
+        early = self._early(values) if apart else None
         reference = self._reference(values)
         try:
             base = golden.repeated(
@@ -145,8 +147,8 @@ class StepCheck:
             self.room.home, look=lambda arena: outputs.extend(self._compared(arena, base.first, reference)))
         reasons = self._memory(base, ours)
         reasons += [f"{o['name']}: {o['reason']}" for o in outputs if not o["passed"]]
-        if not reasons and family == self.order_family and self.findings.orders is None:
-            reasons += self._orders(values, ours.first, base.first, reference)
+        if not reasons and apart:
+            reasons += self._orders(values, early, ours.first, base.first, reference)
         return {"family": family, "seed": seeds.derive(self.secret, purpose, index), "outputs": outputs,
                 "passed": not reasons, "reason": "; ".join(reasons)}
 
@@ -156,21 +158,44 @@ class StepCheck:
                                   None if reference is None else reference.view(s), **self.rule)
                 for s in self.slots if s.stored]
 
+    def _early(self, values: Mapping[str, Tensor]) -> Contents | None:
+        """The candidate's result, on the host, while no memory holds the expected one that it could find and copy.
+        None if it does not run: the launch after the baseline's says why."""
+        try:
+            arena, _ = self.launch(self.candidate, "the candidate", values, GUARD_BYTE, watched=False)
+        except WorkerFault as e:
+            if e.detail == LOST:
+                raise
+            return None
+        return arena.kept(self.stored, torch.device("cpu"))
+
     def _orders(
-        self, values: Mapping[str, Tensor], usual: Contents, base: Contents, reference: Contents | None
+        self, values: Mapping[str, Tensor], early: Contents | None, usual: Contents, base: Contents,
+        reference: Contents | None,
     ) -> list[str]:
-        """The candidate with its programs in other orders, against its own first result: equal bits where the baseline
-        has them, else by the precision rule. Raises WorkerFault."""
+        """The candidate before the baseline has run, and with its programs in other orders, against its own first
+        result: equal bits where the baseline has them, else by the precision rule. Raises WorkerFault."""
         self.findings.orders = 0
+
+        def differs(got: Contents, words: str) -> list[str]:
+            same = golden.equal(got, usual, self.stored, self.device)
+            if not same and self.findings.deterministic is None:
+                same = all(o["passed"] for o in self._compared(got, base, reference))
+            if same:
+                return []
+            self.findings.order_dependent = words
+            return [f"the result depends on the order of the programs ({words})"]
+
+        if early is not None and (reasons := differs(early, "it before the baseline")):
+            return reasons
         for words, runner in launch_order.orders(
                 self.candidate, self.source, self.baseline, self.scalars, self.device):
             arena, _ = self.launch(runner, "the candidate in another order", values, GUARD_BYTE, watched=False)
-            same = golden.equal(arena, usual, self.stored, self.device)
-            if not same and self.findings.deterministic is None:
-                same = arena.intact() and all(o["passed"] for o in self._compared(arena, base, reference))
-            if not same:
-                self.findings.order_dependent = words
-                return [f"the result depends on the order of the programs ({words})"]
+            if reasons := differs(arena, words):
+                return reasons
+            if not arena.intact():
+                self.findings.guards_intact = False
+                return [f"memory outside of a buffer was written ({words})"]
             self.findings.orders += 1
         return []
 
