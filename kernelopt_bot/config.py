@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import keyword
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, get_args
@@ -23,6 +23,7 @@ FILES = (".kernelopt.yml", ".github/kernelopt.yml")
 """Where the configuration may be, relative to the root. Only one of them may exist."""
 
 IDENTIFIER = r"^[^\W\d]\w*$"
+MOST_SHOWN = 10
 LeverName = Literal["kernel", "dispatch", "launch", "region"]
 
 
@@ -265,10 +266,16 @@ def parse(text: str, name: str) -> Traced:
         problems = [_problem(e, document, name) for e in error.errors(include_url=False)]
     if len(problems) == 1:
         raise problems[0]
-    raise InputError(
-        f"the configuration has {len(problems)} mistakes",
-        where="; ".join(f"{p.where}: {p.what}" for p in problems[:10]),
-        fix="; ".join(dict.fromkeys(p.fix for p in problems[:10])))
+    raise several(problems)
+
+
+def several(problems: Sequence[InputError]) -> InputError:
+    """One error for some mistakes, each with its own place and its own advice."""
+    shown = [f"{p.where}: {p.what}\n      {p.fix}" for p in problems[:MOST_SHOWN]]
+    if more := len(problems) - len(shown):
+        shown.append(f"and {more} more")
+    return InputError(f"the configuration has {len(problems)} mistakes", where="\n    ".join(shown),
+                      fix="correct each of them; `kernelopt config` prints what holds")
 
 
 def with_targets(policy: Config, head: Config) -> Config:
@@ -321,13 +328,18 @@ def _problem(error: Any, document: config_yaml.Document, name: str) -> InputErro
         return InputError(f'unknown key "{dotted}"', where=where, fix=fix)
     if error["type"] == "missing":
         return InputError(f'the key "{dotted}" is missing', where=where, fix=f"add `{path[-1]}:`")
+    reason, fix = explained(error)
+    return InputError(f'"{dotted}": {reason} (it is {_shown(error["input"])})', where=where, fix=fix)
+
+
+def explained(error: Any) -> tuple[str, str]:
+    """What is wrong with a value, of one of pydantic's errors, with what is permitted; and what the key means."""
+    path: tuple[str | int, ...] = error["loc"]
     reason = _WORDS.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
     reason = reason.replace("Input should be", "must be").replace("a valid ", "a ")
     key = next((p for p in reversed(path) if isinstance(p, str)), "")
     info = model_at(path).model_fields.get(key)
-    fix = (info.description or "") if info else ""
-    return InputError(f'"{dotted}": {reason} (it is {_shown(error["input"])})', where=where,
-                      fix=fix or "see docs/configuration.md")
+    return reason, (info.description if info else "") or "see docs/configuration.md"
 
 
 def _shown(value: object) -> str:

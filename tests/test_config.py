@@ -173,6 +173,22 @@ def test_several_mistakes_are_shown_at_once() -> None:
     assert ".kernelopt.yml:3: " in error.where
 
 
+def test_each_of_several_mistakes_has_its_own_advice() -> None:
+    error = mistake("gates:\n  seeds: 0\n  metric: speed\nlevres: []\ndevice: gpu\n")
+    lines = [line.strip() for line in error.where.splitlines() if line.strip()]
+    places = [n for n, line in enumerate(lines) if line.startswith(".kernelopt.yml:")]
+    advice = {lines[n].split('"')[1]: lines[n + 1] for n in places}
+    assert advice == {
+        "gates.seeds": "Input draws of the model gate.", "levres": 'did you mean "levers"?',
+        "gates.metric": advice["gates.metric"], "device": advice["device"]}
+    assert "'latency' or 'throughput'" in error.where and "cuda:N; cpu; pretend" in advice["device"]
+
+
+def test_not_every_mistake_is_shown() -> None:
+    error = mistake("".join(f"key_{n}: 1\n" for n in range(14)))
+    assert error.what == "the configuration has 14 mistakes" and error.where.rstrip().endswith("and 4 more")
+
+
 @pytest.mark.parametrize(("text", "part", "line"), [
     ("version: 1\ngates: [1, 2\n", "not valid YAML", 3),
     ("a:\n\t- b\n", "not valid YAML", 2),

@@ -8,11 +8,12 @@ import types
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 
 from kernelopt_bot.cli import outcome
 from kernelopt_bot.cli.progress import shown
-from kernelopt_bot.config import Config, load
-from kernelopt_bot.errors import InputError, UserError
+from kernelopt_bot.config import Config, explained, load
+from kernelopt_bot.errors import InputError
 from kernelopt_bot.report.build import build
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.run import run_all
@@ -99,6 +100,9 @@ def overridden(config: Config, *, levers: str, device: str, sandbox: str | None,
         data["budget"] = {**data["budget"], "wall_s": budget}
     try:
         return Config.model_validate(data)
-    except ValueError as e:
-        raise InputError("the command line has a value that is not permitted", where=str(e).splitlines()[1],
-                         fix="run `kernelopt optimize --help`") from UserError("")
+    except ValidationError as e:
+        # Every option has the name of its key.
+        problems = [(f"--{p['loc'][0]}", p) for p in e.errors(include_url=False)]
+    said = [f"{option} {explained(p)[0]} (it is {p['input']!r})" for option, p in problems]
+    raise InputError("the command line has a value that is not permitted", where="; ".join(said),
+                     fix="; ".join(dict.fromkeys(f"{option}: {explained(p)[1]}" for option, p in problems)))

@@ -37,6 +37,8 @@ def _blocks(r: TargetResult, pictures: tuple[Block, ...]) -> Iterator[Block]:
     if r.error:
         yield Notice("warning", phrase("error", error=""))
         yield Code(shorten(r.error, 4000))
+    if r.unreached:
+        yield Notice("warning", phrase("budget", limit=r.limit, levers=", ".join(r.unreached), nothing=not r.trials))
     yield from _headline(r)
     table = tables.baselines(r)
     if table.rows:

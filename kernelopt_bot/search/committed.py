@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelopt_bot import __version__
+from kernelopt_bot.compiler import releases
 from kernelopt_bot.compiler._runtime import ArtifactError, Run, load_manifest
 from kernelopt_bot.compiler.artifact import Recipe
-from kernelopt_bot.compiler.bundle import runtime_text
 from kernelopt_bot.contract import options as options_contract
 from kernelopt_bot.contract import plan as plan_contract
 from kernelopt_bot.contract.candidate import Lever, OptionsCandidate, Plan, Scalar
@@ -37,6 +37,14 @@ _KEYS: Mapping[str, frozenset[str]] = {
     "evidence": frozenset({"speedup", "low", "high", "baseline", "metric", "cache", "report"}),
     "runs": frozenset({"hash", "steps", "kernel", "plan", "source_hash", "count", "graphs", "replaces", "evidence"}),
 }
+
+
+class OtherRelease(Exception):
+    """The artifact has the runtime of another release: nothing more of it was read."""
+
+    def __init__(self, release: str) -> None:
+        self.release = release
+        super().__init__(f"written by release {release}, this is {__version__}")
 
 
 class Modified(Exception):
@@ -66,16 +74,20 @@ class Committed:
         return tuple(OptionsCandidate(f"recipe-{lever}", lever, options, "recipe") for lever, options in found.items())
 
 
-def read(folder: Path, scratch: Path) -> Committed:
-    """Read and check the artifact `folder`; `scratch` is an empty folder for a copy of its texts.
+def read(folder: Path, scratch: Path, earlier: Mapping[str, str] | None = None) -> Committed:
+    """Read and check the artifact `folder`; `scratch` is an empty folder for a copy of its texts. `earlier`: digests of
+    the runtimes of earlier releases; None for those that this one knows.
 
-    Raises Modified, and InputError where there is no artifact at all."""
+    Raises Modified, OtherRelease, and InputError where there is no artifact at all."""
     if not (folder / "manifest.json").exists() and not (folder / "manifest.json").is_symlink():
         raise InputError("there is no artifact here", where=str(folder),
                          fix="give a folder that holds manifest.json, such as kernelopt_kernels/<target>")
     texts = _texts(folder)
-    if texts.get("_runtime.py") != runtime_text():
-        raise Modified("_runtime.py", f"unknown runtime: not the one of release {__version__}")
+    release = releases.release_of(texts.get("_runtime.py", ""), releases.read_table() if earlier is None else earlier)
+    if not release:
+        raise Modified("_runtime.py", "unknown runtime: of no release up to " + __version__)
+    if release != __version__:
+        raise OtherRelease(release)
     data = _manifest(texts["manifest.json"])
     for name in ("__init__.py", ".gitattributes"):
         if texts.get(name) != _fixed(name, data["class"]):

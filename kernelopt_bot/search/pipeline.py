@@ -55,6 +55,9 @@ class _Work:
     last: Measured | None = None
     noise: Noise | None = None
     """The A/A control where no gate measured one."""
+    limit: str = ""
+    """The limit of the budget that was reached before the levers `unreached`, in words."""
+    unreached: list[Lever] = field(default_factory=list)
     untouched: Untouched | None = None
     """Of a benchmark that adopted nothing."""
 
@@ -141,7 +144,10 @@ def _levers(work: _Work, worker: Worker) -> None:
     for lever in (*ORDER, *(lv for lv in asked if lv not in ORDER)):
         if lever not in asked:
             continue
-        reason = NOT_YET.get(lever) or work.session.budget.exhausted()
+        reason = NOT_YET.get(lever, "")
+        if not reason and (reason := work.session.budget.exhausted()):
+            work.limit = reason
+            work.unreached.append(lever)
         before = work.stack
         if not reason:
             with work.session.budget.device() if work.session.has_gpu else nullcontext():
@@ -282,4 +288,5 @@ def _result(session: Session, target: Target, trials: Trials, work: _Work | None
         trials=trials.all(), levers=(), stitched=(), headline=None, against=(), not_applicable={},
         noise=_noise(work) if work else None, first_call=None, peak_memory={},
         covered=covered(work.loaded) if work else (), secret=session.secret, environment=environment,
-        spent=session.budget.spent(), inputs_origin=f"{target.inputs} ({target.origin})")
+        spent=session.budget.spent(), inputs_origin=f"{target.inputs} ({target.origin})",
+        limit=work.limit if work else "", unreached=tuple(work.unreached) if work else ())

@@ -111,6 +111,9 @@ class TargetResult:
     environment: Mapping[str, Any] = field(default_factory=dict)
     spent: Mapping[str, float] = field(default_factory=dict)
     """`wall_s`, `device_s`, `candidates`."""
+    limit: str = ""
+    """The limit of the budget that was reached before the levers `unreached`, in words; '' if none was."""
+    unreached: tuple[Lever, ...] = ()
     inputs_origin: str = ""
     interrupted: bool = False
     """The user or the runner ended the search; `trials` holds what was judged until then."""

@@ -20,7 +20,9 @@ from kernelopt_bot.compiler.artifact import AdoptedKernel
 from kernelopt_bot.compiler.program import Program
 from kernelopt_bot.config import Config
 from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
-from kernelopt_bot.device import roofs
+from kernelopt_bot.device import profiling, roofs
+from kernelopt_bot.device.profile import Roofs
+from kernelopt_bot.errors import InputError
 from kernelopt_bot.gates import correctness, model, performance, static
 from kernelopt_bot.gates.performance import Settings
 from kernelopt_bot.gates.verdict import Status, Verdict
@@ -31,8 +33,8 @@ from kernelopt_bot.search import capturing, pretend_lever
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
 from kernelopt_bot.search.capturing import Captured
-from kernelopt_bot.search.committed import Committed, Modified, read
-from kernelopt_bot.search.explain import explain
+from kernelopt_bot.search.committed import Committed, Modified, OtherRelease, read
+from kernelopt_bot.search.explain import declined, explain
 from kernelopt_bot.search.loading import load
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.run import device_of, exclusive, interpreter_of
@@ -65,9 +67,9 @@ class _Stale(Exception):
 
 
 def verify(folder: Path, target_of: Callable[[str], Target], *, config: Config, root: Path,
-           progress: Progress) -> Outcome:
+           progress: Progress, earlier: Mapping[str, str] | None = None) -> Outcome:
     """Verify the artifact in `folder`. `target_of(name)` finds the target, which is asked for only once the artifact
-    is known to be as written.
+    is known to be as written. `earlier`: as `committed.read` takes it.
 
     Raises InputError (no artifact, no such target), UserError (the target does not load), Unavailable (device, jail).
     """
@@ -75,13 +77,15 @@ def verify(folder: Path, target_of: Callable[[str], Target], *, config: Config, 
     try:
         (place / "texts").mkdir()
         try:
-            committed = read(folder, place / "texts")
+            committed = read(folder, place / "texts", earlier)
         except Modified as e:
             return Outcome("modified", str(e).removeprefix("modified: "))
+        except OtherRelease as e:
+            return Outcome("stale", f"{e}: verify it with that release, or search again with this one")
         target = target_of(committed.target)
         device, lane = device_of(config)
         python = interpreter_of(config, root)
-        with exclusive(device, lane, progress):
+        with exclusive(device, lane, progress, config.budget.gpu_wait_s):
             jail, _ = probe.select(config.sandbox, python=python, device=device)
             session = Session(
                 config=config, root=root, folder=place / "run", scratch=place / "scratch", jail=jail, python=python,
@@ -111,7 +115,9 @@ class _Verification:
         without_gpu = bool(committed.kernels) and not session.has_gpu
         self.environment(without_gpu)
         session.progress.update("loading and capturing the target")
-        load(session, self.worker, self.target)
+        loaded = load(session, self.worker, self.target)
+        if loaded["varies"]:
+            raise declined(self.target, loaded["varies"])
         if without_gpu:
             return self.pretended()
         device = str(committed.environment["device"])
@@ -121,10 +127,10 @@ class _Verification:
         stack = self.rendered(captured.program, candidates)
         self.recipe()
         if candidates and self.passing:
-            with session.kernel_worker("kernels") as kernel_worker:
-                self.kernels(captured, candidates, kernel_worker, kernel_worker, self.worker.scratch)
+            with session.compiling_worker() as compiler, session.kernel_worker("kernels") as checker:
+                self.kernels(captured, candidates, compiler, checker, self.worker.scratch)
         if self.passing:
-            self.whole(stack)
+            self.whole(stack, captured.program)
         return self.outcome()
 
     @property
@@ -154,8 +160,11 @@ class _Verification:
     def rendered(self, program: Program, candidates: tuple[KernelCandidate, ...]) -> Stack:
         """The artifact rendered anew. Raises _Stale where the program has changed round the runs."""
         stack = Stack(options=dict(self.committed.options), kernels=tuple(AdoptedKernel(c) for c in candidates))
-        stack = stack.written(self.session.artifacts / self.committed.target, program, self.committed.class_name,
-                              self.committed.environment)
+        try:
+            stack = stack.written(self.session.artifacts / self.committed.target, program, self.committed.class_name,
+                                  self.committed.environment)
+        except InputError as e:
+            raise _Stale(f"{e.what}: {e.where}") from e
         assert stack.folder is not None
         anew = read(stack.folder, Path(tempfile.mkdtemp(dir=self.session.folder)))
         for old, new in zip(self.committed.entries, anew.entries, strict=True):
@@ -199,10 +208,8 @@ class _Verification:
                 call = lend(dict(place.call), lender, checker.scratch) if lender else place.call
                 self.verdicts.append((candidate.id, correctness.check_kernel(
                     candidate, kernel, step, call, checker, lane="cuda" if session.has_gpu else "interpret",
-                    secret=session.secret, precision=session.precision(), budget_s=CHECK_S)))
-            for worker in {id(w): w for w in (compiler, checker)}.values():
-                if not worker.alive:
-                    worker.restart()
+                    secret=session.secret, precision=session.precision(), budget_s=CHECK_S,
+                    program_bytes=correctness.least_peak(captured.program) if session.has_gpu else None)))
 
     def pretended(self) -> Outcome:
         """A kernel artifact without a GPU: gates 1 and 2 on the capture for a pretended one; never `verified`."""
@@ -212,15 +219,15 @@ class _Verification:
                                               "save_limit_bytes": pretend_lever.SAVE_LIMIT_BYTES},
                                   timeout=pretend_lever.TIMEOUT_S)
         with (self.session.kernel_worker("interpret", interpret=True) as interpreter,
-              self.session.kernel_worker("compile") as compiler):
+              self.session.compiling_worker() as compiler):
             captured = capturing.made(pretend_lever.recorded(answer, self.worker, interpreter), self.target.name,
                                       "pretend", pretend_lever.DEVICE, self.versions, options)
             self.kernels(captured, self.candidates(captured.program), compiler, interpreter, None)
         self.verdicts.append(("whole", Verdict("performance", Status.NOT_MEASURED, "no GPU")))
         return self.outcome()
 
-    def whole(self, stack: Stack) -> None:
-        """Gates 3 and 4 of the artifact against default torch.compile."""
+    def whole(self, stack: Stack, program: Program) -> None:
+        """Gates 3 and 4 of the artifact against default torch.compile, as the confirmation of a search has them."""
         session, gates = self.session, self.session.config.gates
         session.progress.update("the whole: model gate")
         verdict = model.check(self.worker, artifact=str(stack.folder), options={}, secret=session.secret,
@@ -236,8 +243,15 @@ class _Verification:
         measured = performance.measure(
             self.worker, candidate=stack.arm("candidate"), baselines=[dict(DEFAULT)], settings=settings,
             lever="kernel" if stack.kernels else "launch", has_gpu=session.has_gpu, secret=session.secret,
-            seed=bootstrap_seed(session.secret), others=False)
+            seed=bootstrap_seed(session.secret), floor_s=profiling.physical_floor_s(program, self.roofs()))
         self.verdicts.append(("whole", measured.verdict))
+
+    def roofs(self) -> Roofs:
+        gpu = self.versions.get("gpu")
+        if not gpu:
+            return roofs.assumed(str(self.versions["cpu"]), cores=int(self.versions.get("threads", 1)))
+        with self.session.kernel_worker("roofs") as worker:
+            return roofs.measured(worker.call, gpu)
 
     def outcome(self) -> Outcome:
         stop = next(((what, v) for what, v in self.verdicts if not v.lets_on), None)

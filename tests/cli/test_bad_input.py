@@ -149,6 +149,24 @@ def test_what_is_asked_for_is_not_there(tmp_path: Path, files: dict[str, str], a
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("option", "value", "words"), [
+    ("--levers", "kernel,speed", ["--levers", "'kernel', 'dispatch', 'launch' or 'region'", "'speed'"]),
+    ("--levers", "kernel,kernel", ["each lever at most once"]),
+    ("--device", "gpu0", ["--device", "cuda or cuda:N", "pretend", "'gpu0'"]),
+    ("--sandbox", "chroot", ["auto", "docker", "bubblewrap", "landlock", "process"]),
+    ("--budget", "0", ["1"]),
+    ("--budget", "1e9", ["--budget", "86400"]),
+])
+def test_a_value_that_is_not_permitted(tmp_path: Path, option: str, value: str, words: list[str],
+                                       capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is permitted is said."""
+    monkeypatch.chdir(project(tmp_path, net=GOOD))
+    assert main(["optimize", "net.py", option, value]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert all(word in said for word in words), said
+    assert not (tmp_path / "kernelopt-out").exists()
+
+
 def test_an_unknown_key(tmp_path: Path) -> None:
     project(tmp_path, net=GOOD)
     (tmp_path / ".kernelopt.yml").write_text("version: 1\nlever: [kernel]\n")
@@ -156,6 +174,18 @@ def test_an_unknown_key(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert ".kernelopt.yml:2" in done.stderr and "lever" in done.stderr and "levers" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_budget_that_is_spent_before_the_search(tmp_path: Path) -> None:
+    """The terminal and report.md say so first, and not only the table of levers."""
+    project(tmp_path, net=GOOD)
+    done = kernelopt(tmp_path, "optimize", "net.py", *QUICK)
+    assert done.returncode == 0, done.stderr
+    for text in (done.stdout, (tmp_path / "out" / "report.md").read_text()):
+        head = " ".join(re.sub(r"[│>*`\\]", "", text.split("Gain per lever")[0]).split())
+        assert "ended the search early: the wall time of 1 s is spent, before any candidate was tried" in head
+        assert "Not searched: dispatch" in head
 
 
 def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:

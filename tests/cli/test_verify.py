@@ -12,13 +12,23 @@ from typing import Any
 import pytest
 
 from kernelopt_bot.cli.main import main
+from kernelopt_bot.compiler import releases
 from kernelopt_bot.compiler._runtime import kernel_hash
 from kernelopt_bot.compiler.artifact import AdoptedKernel, Recipe, write_artifact
 from kernelopt_bot.compiler.parse import parse_graph
 from kernelopt_bot.compiler.program import Program
+from kernelopt_bot.config import Config
 from kernelopt_bot.contract.candidate import KernelCandidate, Plan
+from kernelopt_bot.device import roofs
+from kernelopt_bot.playbook.technique import ranked
 from kernelopt_bot.sandbox import probe
 from kernelopt_bot.sandbox.client import Worker
+from kernelopt_bot.search import capturing, pretend_lever
+from kernelopt_bot.search import verify as search_verify
+from kernelopt_bot.search.committed import Modified, OtherRelease, read
+from kernelopt_bot.search.progress import Silent
+from kernelopt_bot.search.sites import configured, places
+from kernelopt_bot.targets.target import Target
 from tests.compiler.candidates import LAYER_NORM, layer_norm_plan
 
 MODEL = """
@@ -155,6 +165,26 @@ def test_edited_manifest(project: Path, edit: Callable[[dict[str, Any]], None], 
     assert message in refused(project, capsys)
 
 
+def test_the_runtime_of_an_earlier_release(project: Path, tmp_path: Path) -> None:
+    """It is known for what it is, nothing of it is executed, and neither is it `modified`."""
+    path = project / "kernels_of" / "net" / "_runtime.py"
+    text = canary(project) + path.read_text()
+    path.write_text(text)
+    earlier = {"0.0.9": releases.digest(text), "0.0.8": "0" * 64}
+    with pytest.raises(OtherRelease, match=r"written by release 0\.0\.9"):
+        read(path.parent, tmp_path / "texts", earlier)
+
+    def target_of(name: str) -> Target:
+        raise AssertionError(name)
+
+    found = search_verify.verify(path.parent, target_of, config=Config(), root=project, progress=Silent(),
+                                 earlier=earlier)
+    assert found.state == "stale" and "written by release 0.0.9" in found.reason and found.verdicts == ()
+    assert not list(project.rglob("canary")) and not (project / "imported").exists()
+    with pytest.raises(Modified, match="unknown runtime"):
+        read(path.parent, tmp_path / "texts", {"0.0.9": "0" * 64})
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": 1, "schema": 1}', "[" * 5000, "\0"])
 def test_manifest_that_is_none(project: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "kernels_of" / "net" / "manifest.json").write_text(text)
@@ -241,3 +271,56 @@ def test_an_artifact_of_options_goes_through_every_gate(project: Path, here: dic
     assert code == (0 if answer["state"] == "verified" else 1)
     gates = {v["gate"]: v["status"] for v in answer["verdicts"]}
     assert [gates[g] for g in ("static", "correctness", "model")] == ["pass"] * 3 and "performance" in gates
+
+
+@pytest.fixture(scope="module")
+def found_here(original: Path, here: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with an artifact as a search with the GPU pretended would write it for this very model."""
+    if here["gpu"] is not None:
+        pytest.skip("the GPU is pretended")
+    root, place = tmp_path_factory.mktemp("found") / "project", tmp_path_factory.mktemp("scratch")
+    shutil.copytree(original, root)
+    jail, _ = probe.select("process", python=sys.executable)
+    with (Worker("model", python=sys.executable, jail=jail, scratch=place / "model") as worker,
+          Worker("kernel", python=sys.executable, jail=jail, scratch=place / "interpret",
+                 interpret=True) as interpreter):
+        worker.call("load", {"root": str(root), "path": "net.py", "entry": "Model", "inputs": "get_inputs",
+                             "init": "get_init_inputs", "mode": "inference", "device": "cpu", "seed": 1}, timeout=120)
+        answer = worker.call("capture", {"lane": "pretend", "options": {}, "save_limit_bytes": 1 << 20}, timeout=120)
+        graphs = pretend_lever.recorded(answer, worker, interpreter)
+    captured = capturing.made(graphs, "net", "pretend", pretend_lever.DEVICE, here, {})
+    place_ = places(captured, None, roofs.pretended())[0]
+    with Worker("kernel", python=sys.executable, jail=jail, scratch=place / "compile") as compiler:
+        site = configured(place_, compiler.call("compile_baseline", {
+            "source": place_.site.kernel.source, "target": {"arch": 90}}, timeout=120))
+    candidate = next(c for _, technique in ranked(site) for c in technique.propose(site))
+    write_artifact(root / "kernels_of" / "net", class_name="Model", program=captured.program,
+                   kernels=[AdoptedKernel(candidate)], recipe=Recipe.of({"triton.cudagraphs": True}),
+                   environment={**GPU, "torch": here["torch"], "triton": here["triton"]})
+    return root
+
+
+@pytest.mark.slow
+def test_a_kernel_goes_through_gates_1_and_2_without_a_gpu(found_here: Path, here: dict[str, Any],
+                                                          capsys: pytest.CaptureFixture[str]) -> None:
+    code, answer = verify(found_here, capsys)
+    assert (code, answer["state"]) == (1, "not measured"), answer
+    assert answer["reason"] == "whole: performance gate: no GPU"
+    assert [(v["gate"], v["status"]) for v in answer["verdicts"]] == [
+        ("static", "pass"), ("correctness", "pass"), ("performance", "not measured")]
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_fails_gate_2(found_here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All hashes are as this release would write them: only running the kernel shows that its epsilon is another."""
+    root = tmp_path / "project"
+    shutil.copytree(found_here, root)
+    path, manifest = kernel(root), root / "kernels_of" / "net" / "manifest.json"
+    source = path.read_text()
+    assert source.count("1e-05") == 1
+    path.write_text(source.replace("1e-05", "1e-02"))
+    data = json.loads(manifest.read_text())
+    data["runs"][0]["source_hash"] = kernel_hash(path.read_text())
+    manifest.write_text(json.dumps(data))
+    code, answer = verify(root, capsys)
+    assert (code, answer["state"]) == (1, "failed") and "correctness gate" in answer["reason"], answer

@@ -15,7 +15,7 @@ from kernelopt_bot.report.build import build
 from kernelopt_bot.report.machine import render_json
 from kernelopt_bot.report.markdown import beside, render
 from kernelopt_bot.report.terminal import print_report
-from kernelopt_bot.search.result import RunResult, TargetResult
+from kernelopt_bot.search.result import RunResult, TargetResult, Trial
 from tests.report import results
 
 
@@ -272,3 +272,18 @@ def test_the_same_result_gives_the_same_report(run: RunResult) -> None:
     one, two = build(run), build(run)
     assert one == two
     assert list(walk(one.blocks)) == list(walk(two.blocks))
+
+
+@pytest.mark.parametrize(("trials", "says"), [
+    ((), "before any candidate was tried (loading, capture and profile count too)"),
+    (results.full_result().trials, "so that not every lever was reached"),
+])
+def test_a_budget_that_ended_the_search_is_said_first(full: TargetResult, trials: tuple[Trial, ...], says: str) -> None:
+    report = build(one(full, limit="the wall time of 1 s is spent", unreached=("launch", "kernel"), trials=trials))
+    out = io.StringIO()
+    print_report(report, Console(file=out, width=100))
+    for text in (render(report), out.getvalue()):
+        head = " ".join(re.sub(r"[│>*`]|\\", "", text.split("Against each baseline")[0]).split())
+        assert f"The budget ended the search early: the wall time of 1 s is spent, {says}" in head, head
+        assert "Not searched: launch, kernel. Give it more: --budget" in head
+    assert "ended the search early" not in all_renderings(build(one(full)))
