@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch, Scratch
 from kernelopt_bot.playbook.block_softmax import maximum_first
 from kernelopt_bot.playbook.emit import Function, candidate, plain, runtime_parameters, understood
-from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, access_of
-from kernelopt_bot.playbook.launch_space import contiguous
+from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, access_of, name_of
+from kernelopt_bot.playbook.launch_space import WARP, contiguous
 from kernelopt_bot.playbook.masks import within
 from kernelopt_bot.playbook.phases import Phases, chunked, combine, leave, phases, stores, uses
-from kernelopt_bot.playbook.rewrite import drop_dead, expression, merge_equal, reads, statements
+from kernelopt_bot.playbook.rewrite import drop_dead, expression, merge_equal, statements
 from kernelopt_bot.playbook.technique import Expectation, Site, width
 from kernelopt_bot.playbook.traffic import row_traffic
 from kernelopt_bot.playbook.welford import two_pass
@@ -30,11 +30,13 @@ from kernelopt_bot.playbook.welford import two_pass
 _SHORTEST = 1 << 14
 """Elements of a row below which one program holds it whole."""
 _REACH = 0.5
-"""Share of L2 that rows between their passes may take, with what is written meanwhile: the halves of an H100 or H200's L2 each hold what their own
-multiprocessors read (NVIDIA H100 Tensor Core GPU Architecture, 2022)."""
+"""Share of L2 that rows between their passes may take, with what is written meanwhile: the halves of an H100 or H200's
+L2 each hold what their own multiprocessors read (NVIDIA H100 Tensor Core GPU Architecture, 2022)."""
 _SHAPES = ((8192, 8, 2), (16384, 16, 1), (4096, 4, 4), (8192, 16, 2), (8192, 8, 4), (4096, 8, 3))
-"""(chunk, warps, programs of each multiprocessor whose chunks are reduced ahead). Eight thousand values of four bytes for
-each multiprocessor already cover the latency of memory: 4 TB/s for a microsecond are 4 MB, 32 KB for each of 132."""
+"""(chunk, warps, programs of each multiprocessor whose chunks are reduced ahead). Eight thousand values of four bytes
+for each multiprocessor cover the latency of memory already: 4 TB/s for a microsecond are 4 MB, 32 KB for each of 132."""
+_REGISTERS = 48
+"""Of a thread for what one pass loads, so that two programs of eight warps fit a multiprocessor at least."""
 _MOST_PROGRAMS = 2**31 - 1
 
 
@@ -106,7 +108,9 @@ def _pipelines(source: KernelSource, site: Site) -> list[tuple[Pipeline, int]]:
         fits = 2 * ahead * length * bytes_ <= _REACH * site.roofs.l2_bytes or ahead == 1
         if masked and fits and ahead < rows and 2 * rows * chunks <= _MOST_PROGRAMS:
             result.append((Pipeline(chunk, chunks, rows, ahead), warps))
-    return result
+    # Operands of the second pass take registers beside the row: fewer elements a thread where there are several.
+    streams = sum(a.loop == 1 and "r0_" in ast.unparse(a.index) for a in source.loads)
+    return sorted(result, key=lambda r: streams * r[0].chunk / (r[1] * WARP) > _REGISTERS)
 
 
 def pipelined(
@@ -197,8 +201,7 @@ def _simplified(body: list[ast.stmt]) -> list[ast.stmt]:
     """Running updates of one block as what they amount to."""
     merged = merge_equal(body, lambda one, other: True)
     count = statements("chunk_elements = tl.minimum(R0_BLOCK, r0_numel - chunk_start).to(tl.float32)")
-    start = 1 + max(n for n, s in enumerate(merged) if "chunk_start" in ast.unparse(s) and "r0_offset" not in reads(s)
-                    and ast.unparse(s).startswith("chunk_start ="))
+    start = 1 + next(n for n, s in enumerate(merged) if name_of(s) == "chunk_start")
     merged[start:start] = count
     for statement in merged:
         for node in ast.walk(statement):

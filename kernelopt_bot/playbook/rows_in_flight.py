@@ -54,7 +54,7 @@ class RowsInFlight:
             body, parameters = walked(source), runtime_parameters(source)
             length, rows = source.constants["r0_numel"], source.constants["xnumel"]
             for block, warps, each in _SHAPES:
-                if block >= length or not source.masked("r0_") and length % block or not _fits(source, site, each):
+                if block >= length or (not source.masked("r0_") and length % block) or not _fits(source, site, each):
                     continue
                 function = Function(source.name, parameters, source.tunable, body)
                 launch = Launch(plain(source.name), (f"min({rows}, num_sms * {each})",), parameters,
@@ -80,7 +80,7 @@ def _fits(source: KernelSource, site: Site, each: int) -> bool:
 
 
 def walked(source: KernelSource) -> list[ast.stmt]:
-    """The body in a loop over the rows. Raises NotUnderstood where it depends on the number of its program otherwise."""
+    """The body in a loop over the rows. Raises NotUnderstood where it uses the number of its program otherwise."""
     outside: list[ast.stmt] = []
     inside: list[ast.stmt] = []
     replaced = 0
@@ -98,7 +98,8 @@ def walked(source: KernelSource) -> list[ast.stmt]:
         raise NotUnderstood("another use of the program's number")
     if {"row"} & {n for s in source.body for n in reads(s)}:
         raise NotUnderstood("a name that is taken")
-    loop = statements(f"for row in tl.range(tl.program_id(0), {source.constants['xnumel']}, tl.num_programs(0)):\n    pass")[0]
+    rows = source.constants["xnumel"]
+    loop = statements(f"for row in tl.range(tl.program_id(0), {rows}, tl.num_programs(0)):\n    pass")[0]
     assert isinstance(loop, ast.For)
     loop.body = inside
     return [*outside, loop]

@@ -46,14 +46,15 @@ class ShiftedSums:
             if found is None:
                 return
             body = joined(found)
-            for config in _configs(source, site):
+            for config in row_configurations(source, site):
                 yield identity(site, config.blocks, config.num_warps, config.num_stages, self.name,
                                f"sums of shifted values, {dict(config.blocks)}, {config.num_warps} warps", body)
         except NotUnderstood:
             return
 
 
-def _configs(source: KernelSource, site: Site) -> Iterator[LaunchConfig]:
+def row_configurations(source: KernelSource, site: Site) -> Iterator[LaunchConfig]:
+    """For one pass over rows: two of our own first, then the compiler's."""
     length, extent = source.constants["r0_numel"], site.numel("x") or 1
     space = derive(site)
     inner = [LaunchConfig({"XBLOCK": x, "R0_BLOCK": r}, w) for x, r, w in _SHAPES if r < 2 * length]
@@ -107,7 +108,7 @@ def _shift(loop: ast.For, finish: Finish) -> bool:
         if function == "triton_helpers.welford_reduce" and arguments[1:] == [mean, m2, weight, "roffset == 0"]:
             value, more, times, one = arguments[0], "", "", "1"
         elif function == "triton_helpers.welford_combine" and arguments[:3] == [mean, m2, weight]:
-            # Values that already are (mean, squared differences, weight): the sums about a shift are exact for them too.
+            # Values that already are (mean, squared differences, weight): their sums about a shift are exact too.
             value, more, one = arguments[3], f"{arguments[4]} + ", arguments[5]
             times = f"{one} * "
         else:

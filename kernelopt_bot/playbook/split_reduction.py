@@ -91,8 +91,8 @@ class SplitReduction:
         for number, (cut, warps) in enumerate(_cuts(source, site)):
             used = quick if quick is not None and number % 2 == 0 else plain_body
             functions, launches, scratch = split(source, site, used, cut, warps)
-            yield candidate(site, self.name, functions, launches,
-                            f"{cut.count} chunks of {cut.chunk} a row, {len(launches)} launches, {warps} warps", scratch)
+            why = f"{cut.count} chunks of {cut.chunk} a row, {len(launches)} launches, {warps} warps"
+            yield candidate(site, self.name, functions, launches, why, scratch)
 
 
 def _units(source: KernelSource, site: Site) -> int:
@@ -106,7 +106,7 @@ def _cuts(source: KernelSource, site: Site) -> list[tuple[Cut, int]]:
     found: list[tuple[Cut, int]] = []
     for rows, block, warps, each in _INNER if contiguous(source) == "r0_" else _OUTER:
         block = min(block, 1 << (length - 1).bit_length())
-        if not source.masked("r0_") and length % block or not source.masked("x") and extent % rows:
+        if (not source.masked("r0_") and length % block) or (not source.masked("x") and extent % rows):
             continue
         cut = Cut.of(length, extent, rows, block, each * max(1, site.roofs.multiprocessors))
         several = len(source.loops) > 1
