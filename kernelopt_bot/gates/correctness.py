@@ -46,13 +46,14 @@ def check_kernel(
 def check_run(
     candidate: KernelCandidate, run: KernelRun, arguments: Sequence[Any], worker: Caller, *, lane: str, secret: str,
     precision: Mapping[str, float], budget_s: float, families: Sequence[str] = FAMILIES,
+    program_bytes: int | None = None,
 ) -> Verdict:
     """As `check_kernel` for a run of several kernels; `arguments`: one for each of the run's buffers
     (`run_arguments`), lent to the worker."""
     params = {
         "baseline": run.baseline(), "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
         "arguments": list(arguments), "lane": lane, "secret": secret, "families": list(families),
-        "precision": dict(precision), "budget_s": budget_s,
+        "precision": dict(precision), "budget_s": budget_s, "program_bytes": program_bytes,
     }
 
     def judge() -> Verdict:

@@ -38,25 +38,26 @@ WEAKER = ("TF32", "BF16", *MATRIX, "MUFU")
 
 
 def check_kernel(
-    candidate: KernelCandidate, baseline: Kernel | Sequence[Kernel], worker: Caller, *, integers: Mapping[str, int],
+    candidate: KernelCandidate, baseline: Kernel | KernelRun, worker: Caller, *, integers: Mapping[str, int],
     arch: int, allow_float_atomics: bool = False, timeout_s: float = COMPILE_TIMEOUT_S,
 ) -> Verdict:
-    """`baseline`: the kernel, or the kernels in order, of the replaced run; `integers`: values of the plan's integer
-    parameters and `num_sms`; `arch`: compute capability as 90. A kernel worker compiles; no GPU is needed."""
+    """`baseline`: the replaced kernel, or run of several; `integers`: values of the plan's integer parameters and
+    `num_sms`; `arch`: compute capability as 90. A kernel worker compiles; no GPU is needed."""
     (verdict,) = check_kernels([candidate], baseline, worker, integers=integers, arch=arch,
                                allow_float_atomics=allow_float_atomics, timeout_s=timeout_s)
     return verdict
 
 
 def check_kernels(
-    candidates: Sequence[KernelCandidate], baseline: Kernel | Sequence[Kernel], worker: Caller, *,
+    candidates: Sequence[KernelCandidate], baseline: Kernel | KernelRun, worker: Caller, *,
     integers: Mapping[str, int], arch: int, allow_float_atomics: bool = False, timeout_s: float = COMPILE_TIMEOUT_S,
     known: Mapping[str, Mapping[str, Any]] = {},
 ) -> list[Verdict]:
     """A verdict a candidate for one run, compiled side by side. `known`: answers of `compile_baseline` by kernel
     source, as far as they are at hand. The worker is a kernel worker without a GPU."""
-    kernels = (baseline,) if isinstance(baseline, Kernel) else tuple(baseline)
-    verdicts = {n: _contract(c, kernels, integers, allow_float_atomics) for n, c in enumerate(candidates)}
+    kernels = (baseline,) if isinstance(baseline, Kernel) else baseline.kernels
+    slots = [] if isinstance(baseline, Kernel) else baseline.slots_json()
+    verdicts = {n: _contract(c, baseline, kernels, integers, allow_float_atomics) for n, c in enumerate(candidates)}
     open_ = [n for n, v in verdicts.items() if v.lets_on]
     before: list[Mapping[str, Any]] = []
 
@@ -73,7 +74,7 @@ def check_kernels(
         if not verdict.lets_on:
             return [verdict if n in open_ else v for n, v in verdicts.items()]
         jobs = [{"source": candidates[n].source, "plan": candidates[n].plan.to_json(), "integers": dict(integers),
-                 "target": {"arch": arch}, "baseline": kernels[0].source} for n in open_]
+                 "target": {"arch": arch}, "baseline": kernels[0].source, "slots": slots} for n in open_]
         begin = time.monotonic()
         answers = compile_each("compile_candidate", jobs, worker, timeout_s=timeout_s)
         seconds = time.monotonic() - begin
@@ -113,12 +114,13 @@ def _compiled(candidate: KernelCandidate, kernels: Sequence[Kernel], before: Seq
     return judged("static", judge)
 
 
-def _contract(candidate: KernelCandidate, kernels: Sequence[Kernel], integers: Mapping[str, int],
-              allow_float_atomics: bool) -> Verdict:
+def _contract(candidate: KernelCandidate, baseline: Kernel | KernelRun, kernels: Sequence[Kernel],
+              integers: Mapping[str, int], allow_float_atomics: bool) -> Verdict:
     """The contract by AST: a candidate that breaks it is never compiled."""
     broken = plan_contract.check(candidate.plan, candidate.source, integers=integers)
-    if not broken and len(kernels) == 1:
-        broken = _binding(candidate.plan, kernels[0])
+    if not broken:
+        broken = _binding(candidate.plan, baseline) if isinstance(baseline, Kernel) else _run_binding(
+            candidate.plan, baseline)
     if not broken and not allow_float_atomics and not any(_has_float_atomics(k) for k in kernels):
         broken = [Violation(0, "atomics", f"float atomics on {name}, where the baseline has none")
                   for name in plan_contract.float_atomics(candidate.plan, candidate.source)]

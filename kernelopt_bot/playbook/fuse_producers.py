@@ -46,12 +46,12 @@ class FuseProducers:
             return None
         if fused[0].node.position == 0:
             return None  # a shorter run does as well
-        after = site.model_us([(k.loads, k.stores) for k in fused])
-        saved = site.model_us([site.traffic(i) for i in range(len(site.run.calls))]) - after
-        gain = site.before_us / max(site.before_us - saved, after)
+        before = site.model_us([site.traffic(i) for i in range(len(site.run.calls))])
+        gain = before / site.model_us([(k.loads, k.stores) for k in fused])
         if gain < LEAST_GAIN:
             return None
-        return Expectation(gain, f"{len(site.run.calls)} launches become {len(fused)}, {saved:.1f} us less")
+        return Expectation(gain, f"{len(site.run.calls)} launches become {len(fused)}, {1 - 1 / gain:.0%} less moved "
+                                 "and launched")
 
     def propose(self, site: RunSite) -> Iterator[KernelCandidate]:
         try:
