@@ -21,6 +21,7 @@ from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.sandbox.client import Worker, WorkerError
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.search.capturing import Captured
+from kernelopt_bot.search.finalists import sanitized
 from kernelopt_bot.search.proposing import Compiler, Proposals, ahead
 from kernelopt_bot.search.result import Trial
 from kernelopt_bot.search.session import Session, bootstrap_seed
@@ -57,7 +58,9 @@ class Kept:
 class KernelSearch:
     """The races of all places and gate 2, in one kernel worker that is restarted when the GPU is lost."""
 
-    def __init__(self, session: Session, worker: Worker, trials: Trials, scratch: Path) -> None:
+    def __init__(self, session: Session, worker: Worker, trials: Trials, scratch: Path,
+                 program_bytes: int | None = None) -> None:
+        self.program_bytes = program_bytes
         self.session, self.worker, self.trials, self._scratch = session, worker, trials, scratch
 
     def place(self, proposed: Proposals) -> Kept | None:
@@ -76,7 +79,7 @@ class KernelSearch:
             assert isinstance(chosen, KernelCandidate)
             verdict = correctness.check_kernel(
                 chosen, site.kernel, step, arguments, self.worker, lane="cuda", secret=self.session.secret,
-                precision=self.session.precision(), budget_s=CHECK_S)
+                precision=self.session.precision(), budget_s=CHECK_S, program_bytes=self.program_bytes)
             self._revive()
             trial = self.trials.update(trial, verdict)
             if trial.stopped_by is None:
@@ -121,12 +124,13 @@ class KernelSearch:
 
 
 def search(session: Session, worker: Worker, compiler: Compiler, trials: Trials, scratch: Path,
-           found: tuple[Place, ...], call_us: float | None) -> tuple[Kept, ...]:
+           found: tuple[Place, ...], call_us: float | None, program_bytes: int | None = None) -> tuple[Kept, ...]:
     """The kept candidates of all places within the budget, most saved first.
 
-    `worker` has the GPU, the compiler none; `scratch` is where the captured tensors lie.
+    `worker` has the GPU, the compiler none; `scratch` is where the captured tensors lie; `program_bytes` bounds gate
+    2's memory.
     """
-    work = KernelSearch(session, worker, trials, scratch)
+    work = KernelSearch(session, worker, trials, scratch, program_bytes)
     worth = [p for p in found if not call_us or p.savings_us >= LEAST_SHARE * call_us]
     kept: list[Kept] = []
     proposed = ahead(compiler, worth, each=FOR_EACH_TECHNIQUE, most=FOR_EACH_PLACE)
@@ -141,7 +145,7 @@ def search(session: Session, worker: Worker, compiler: Compiler, trials: Trials,
                 kept.append(result)
                 session.progress.note(f"kernel: {name}: {result.trial.candidate.technique} "
                                       f"{result.trial.step_speedup:.2f}x on the step")
-    return tuple(sorted(kept, key=lambda k: -k.saved_us))
+    return tuple(sorted(sanitized(session, trials, kept, scratch), key=lambda k: -k.saved_us))
 
 
 def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, kept: tuple[Kept, ...], trials: Trials,

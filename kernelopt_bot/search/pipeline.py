@@ -15,6 +15,7 @@ from kernelopt_bot.contract.candidate import Lever
 from kernelopt_bot.device import profiling, roofs
 from kernelopt_bot.device.profile import Profile, Roofs
 from kernelopt_bot.errors import InputError, Unavailable, UserError
+from kernelopt_bot.gates import correctness
 from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.sandbox.client import Worker, WorkerError
 from kernelopt_bot.search import capturing, confirm, kernel_lever, options_lever, pretend_lever
@@ -184,7 +185,8 @@ def _kernels(work: _Work, worker: Worker) -> str:
     major, minor = work.versions["gpu"]["capability"]
     with session.kernel_worker("kernels") as kernel_worker, session.compiling_worker() as compiling:
         kept = kernel_lever.search(session, kernel_worker, Compiler(compiling, 10 * int(major) + int(minor)),
-                                   work.trials, worker.scratch, found, profile.call_us)
+                                   work.trials, worker.scratch, found, profile.call_us,
+                                   correctness.least_peak(captured.program))
     floor = profiling.physical_floor_s(captured.program, work.roofs)
     stack, measured, reason = kernel_lever.adopt(
         session, worker, work.stack, captured, kept, work.trials, work.settings, floor, work.environment,

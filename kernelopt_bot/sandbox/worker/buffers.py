@@ -156,6 +156,11 @@ class Contents:
             copies[storage] = Block(memory, 0, memory.numel(), self.blocks[storage].low)
         return Contents(copies, self.promoted)
 
+    def moved(self, device: torch.device) -> Contents:
+        """A copy of all of it on `device`, guards included, one allocation a storage."""
+        return Contents({n: Block(b.memory.to(device, copy=True), b.start, b.size, b.low)
+                         for n, b in self.blocks.items()}, self.promoted)
+
     def nbytes(self) -> int:
         return sum(block.memory.numel() for block in self.blocks.values())
 
