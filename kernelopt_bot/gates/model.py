@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernelopt_bot.gates.answers import Caller, judged, need, number
@@ -35,11 +36,12 @@ def decide(answer: Mapping[str, Any], *, kernels: bool, draws_asked: int = 1) ->
     expected, found = number(replaced, "expected"), number(replaced, "found")
     float64 = need(answer, "float64", str)
     outputs = [(draw, output) for draw in draws for output in need(draw, "outputs", list)]
-    ratios = [number(o, "ratio") for _, o in outputs if isinstance(o, Mapping) and o.get("ratio") is not None]
+    worst = _worst(outputs)
     differences = "; ".join(map(str, answer.get("differences") or ()))
     evidence = {
         "draws": draws, "replaced": dict(replaced), "float64": float64,
-        "largest_error_ratio": max(ratios, default=None),
+        "largest_error_ratio": None if worst is None else worst["ratio"], "worst": worst,
+        "bit_equal": all(isinstance(o, Mapping) and o.get("bit_equal") is True for _, o in outputs),
         "aliasing_equal": answer.get("aliasing_equal"), "metadata_equal": answer.get("metadata_equal"),
         "differences": differences}
 
@@ -63,7 +65,41 @@ def decide(answer: Mapping[str, Any], *, kernels: bool, draws_asked: int = 1) ->
     return Verdict("model", Status.PASS, f"bit-equal; no float64 reference ({float64})" if exact else "", evidence)
 
 
-def error_ratio(verdict: Verdict) -> float | None:
-    """The largest RMSE(candidate) / RMSE(baseline) against float64 that a verdict of this gate saw."""
-    value = verdict.evidence.get("largest_error_ratio")
-    return float(value) if isinstance(value, int | float) else None
+def _worst(outputs: Sequence[tuple[Any, Any]]) -> dict[str, Any] | None:
+    """The output with the largest ratio of errors; None where no baseline has an error. Raises Malformed."""
+    rows = [{"output": str(o.get("name")), "seed": d.get("seed"), "init": d.get("init"), "ratio": number(o, "ratio"),
+             "rmse_candidate": number(o, "rmse_candidate"), "rmse_baseline": number(o, "rmse_baseline"),
+             "rms_reference": number(o, "rms_reference")}
+            for d, o in outputs if isinstance(o, Mapping) and o.get("ratio") is not None]
+    return max(rows, key=lambda row: row["ratio"], default=None)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How precise the whole model is with the candidate in it, by the numbers of a verdict of this gate."""
+
+    draws: int
+    """Of inputs, over all initialisations."""
+    inits: int
+    bit_equal: bool
+    """Every output of every draw has default torch.compile's bits."""
+    ratio: float | None
+    """Largest RMSE(candidate) / RMSE(default torch.compile), both against float64; None where the latter is 0 in all
+    draws, or where there is no float64 reference."""
+    rmse_candidate: float = 0.0
+    rmse_baseline: float = 0.0
+    output: str = ""
+    """The output with that ratio, and its errors in the output's own unit."""
+
+
+def precision_of(verdict: Verdict) -> Precision | None:
+    """None where the verdict's evidence holds no draw: the worker did not come so far."""
+    draws = verdict.evidence.get("draws")
+    if verdict.gate != "model" or not isinstance(draws, list) or not draws:
+        return None
+    inits, worst = len({d.get("init") for d in draws}), verdict.evidence.get("worst")
+    equal = verdict.evidence.get("bit_equal") is True
+    if worst is None or verdict.evidence.get("float64") != "used":
+        return Precision(len(draws), inits, equal, None)
+    return Precision(len(draws), inits, equal, worst["ratio"], worst["rmse_candidate"], worst["rmse_baseline"],
+                     worst["output"])

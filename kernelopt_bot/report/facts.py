@@ -9,6 +9,7 @@ from statistics import median
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Lever
 from kernelopt_bot.device.profile import StepProfile
+from kernelopt_bot.gates.model import Precision, precision_of
 from kernelopt_bot.gates.verdict import GATES, Status, Verdict
 from kernelopt_bot.search.result import RunResult, TargetResult, Trial
 
@@ -31,6 +32,12 @@ def is_faster(result: TargetResult) -> bool:
 
 def faster(run: RunResult) -> tuple[TargetResult, ...]:
     return tuple(r for r in run.results if is_faster(r))
+
+
+def precision(result: TargetResult) -> Precision | None:
+    """Of the whole with all adopted pieces in it, as gate 3 measured it at confirmation."""
+    found = (precision_of(v) for v in result.stitched if v.gate == "model")
+    return next(found, None)
 
 
 def replaced_names(result: TargetResult, trial: Trial) -> tuple[str, ...]:

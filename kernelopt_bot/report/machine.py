@@ -10,7 +10,16 @@ from typing import Any
 
 from kernelopt_bot import __version__
 from kernelopt_bot.contract.candidate import KernelCandidate
-from kernelopt_bot.report.facts import adopted, furthest, is_faster, replaced_names, tallies, tried, verdicts_by_gate
+from kernelopt_bot.report.facts import (
+    adopted,
+    furthest,
+    is_faster,
+    precision,
+    replaced_names,
+    tallies,
+    tried,
+    verdicts_by_gate,
+)
 from kernelopt_bot.report.section import call_site
 from kernelopt_bot.search.result import Comparison, RunResult, TargetResult, Trial
 
@@ -99,6 +108,7 @@ def _target(r: TargetResult) -> dict[str, Any]:
         "error_kind": r.error_kind,
         "headline": _comparison(r.headline),
         "stitched": [v.to_json() for v in r.stitched],
+        "precision": asdict(precise) if (precise := precision(r)) is not None else None,
         "covered": list(r.covered),
         "artifact": r.artifact,
         "wired": False,

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
+from kernelopt_bot.gates.model import Precision
 from kernelopt_bot.gates.verdict import GateName, Status, Verdict
 from kernelopt_bot.report import numbers as n
 from kernelopt_bot.report import tables
 from kernelopt_bot.report.blocks import Block, Bullets, Code, Details, Heading, Line, Mono, Notice, Paragraph, Verdicts
-from kernelopt_bot.report.facts import adopted, furthest, tried, verdicts_by_gate
+from kernelopt_bot.report.facts import adopted, furthest, precision, tried, verdicts_by_gate
 from kernelopt_bot.report.phrases import phrase
 from kernelopt_bot.report.text import shorten
 from kernelopt_bot.search.result import TargetResult, Trial
@@ -125,8 +126,20 @@ def _verdicts(r: TargetResult) -> Iterator[Block]:
     if r.stitched:
         rows.append((("the whole",), (*_each(r), *r.stitched)))
     yield Verdicts(tuple(rows))
+    if (found := precision(r)) is not None:
+        yield Paragraph(_precise(found))
     for t in pieces:
         yield Details(("What changed: ", *_label(t)), _change(t))
+
+
+def _precise(p: Precision) -> Line:
+    counts = {"draws": p.draws, "inits": p.inits}
+    if p.bit_equal:
+        return phrase("bit_equal", **counts)
+    if p.ratio is None:
+        return phrase("no_baseline_error", **counts)
+    return phrase("error_ratio", **counts, ratio=n.ratio(p.ratio), output=p.output,
+                  candidate=n.significant(p.rmse_candidate, 3), baseline=n.significant(p.rmse_baseline, 3))
 
 
 def _each(r: TargetResult) -> tuple[Verdict, ...]:

@@ -4,7 +4,7 @@ import pytest
 
 from kernelopt_bot.gates import model as gate
 from kernelopt_bot.gates.answers import Malformed
-from kernelopt_bot.gates.verdict import Status
+from kernelopt_bot.gates.verdict import Status, Verdict
 from kernelopt_bot.sandbox.client import Worker
 
 
@@ -49,10 +49,19 @@ def test_incomplete_answers(missing: str) -> None:
         gate.decide(said, kernels=True, draws_asked=2)
 
 
-def test_error_ratio_is_the_largest() -> None:
+def test_the_precision_is_that_of_the_worst_output() -> None:
     said = answer()
-    said["draws"][1]["outputs"].append(output(ratio=1.9))
-    assert gate.error_ratio(gate.decide(said, kernels=True)) == 1.9
+    said["draws"][1]["outputs"].append(output(name="hidden", ratio=1.9, rmse_candidate=1.9e-7, rmse_baseline=1e-7))
+    said["draws"].append({"seed": 3, "init": 1, "outputs": [output(ratio=None, bit_equal=True)]})
+    verdict = gate.decide(said, kernels=True)
+    assert verdict.evidence["largest_error_ratio"] == 1.9
+    assert gate.precision_of(verdict) == gate.Precision(3, 2, False, 1.9, 1.9e-7, 1e-7, "hidden")
+
+
+def test_the_precision_without_a_float64_reference_is_bits_alone() -> None:
+    verdict = gate.decide(answer(output(bit_equal=True), float64="the outputs are random"), kernels=True)
+    assert gate.precision_of(verdict) == gate.Precision(2, 1, True, None)
+    assert gate.precision_of(Verdict("model", Status.FAIL, "the worker crashed")) is None
 
 
 @pytest.mark.slow
