@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from kernelopt_bot.bench.record import SETS, Record
 from kernelopt_bot.bench.store import Result
 from kernelopt_bot.report.charts import Chart
 from kernelopt_bot.report.svg import DARK, LIGHT, SETTINGS, as_svg
 
-_SHOWN = (SETS[0], SETS[1])
+_SHOWN = (SETS[1], SETS[0])
+"""In the order of drawing: where the two are one, the hollow marker lies around the full one."""
+_TICKS = (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0)
+_WIDE_TICKS = (0.1, 0.2, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
+_WIDE = 4.0
+"""Largest over smallest value from which on close ticks would touch."""
 _COLOURS = {SETS[0]: "floor", SETS[1]: "after"}
 _MARKERS = {SETS[0]: "D", SETS[1]: "o"}
 _INCHES = (9.0, 3.6)
@@ -39,6 +44,11 @@ def _draw(result: Result, levels: Sequence[int], title: str, colours: dict[str, 
         panels = figure.subplots(1, len(levels), sharey=True, squeeze=False)[0]
         for level, axes in zip(levels, panels, strict=True):
             _panel(axes, level, [known.get(key) for key in result.problems if key[0] == level], colours)
+        low, high = panels[0].get_ylim()
+        ticks = _WIDE_TICKS if high / low > _WIDE else _TICKS
+        panels[0].yaxis.set_major_locator(FixedLocator([t for t in ticks if low <= t <= high]))
+        panels[0].yaxis.set_minor_locator(NullLocator())
+        panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
         panels[0].set_ylabel("baseline time / optimised time", color=colours["ink"])
         panels[-1].legend(loc="upper left", frameon=False, labelcolor=colours["ink"])
         return as_svg(figure)
@@ -51,10 +61,10 @@ def _panel(axes: Axes, level: int, found: Sequence[Record | None], colours: dict
     axes.axhline(1.0, color=colours["ink"], linewidth=1.0)
     for name in _SHOWN:
         gains = sorted(r.gain(name) if r is not None else 1.0 for r in found)
-        axes.plot(range(1, len(gains) + 1), gains, linestyle="none", marker=_MARKERS[name], markersize=4,
-                  color=colours[_COLOURS[name]], label=name, markerfacecolor="none" if name == SETS[0] else None)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+        hollow = name == SETS[0]
+        axes.plot(range(1, len(gains) + 1), gains, label=name, linestyle="none", marker=_MARKERS[name],
+                  color=colours[_COLOURS[name]], markersize=6 if hollow else 4,
+                  markerfacecolor="none" if hollow else None)
     axes.tick_params(axis="both", which="both", colors=colours["ink"])
     axes.grid(axis="y", color=colours["faint"], linewidth=0.6)
     axes.set_xlabel("problems", color=colours["ink"])
