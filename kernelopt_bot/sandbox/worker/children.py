@@ -1,15 +1,18 @@
 """Compiling side by side: each job in a forked child of the worker, which has torch and triton loaded already.
 
 A child starts in milliseconds where a worker takes seconds, and a compiler that crashes or hangs takes no other job
-with it. Only for workers without a GPU: CUDA does not survive a fork.
+with it. CUDA does not survive a fork: a worker with a GPU forks a `Nursery` before it touches the GPU, and the children
+are that one's.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import selectors
 import signal
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +21,54 @@ from typing import Any
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 
 Job = Callable[[], dict[str, Any]]
+
+
+class Nursery:
+    """A process that is forked once and answers requests from then on, by forks of its own."""
+
+    def __init__(self, handle: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """`handle` runs in the new process. Both ends speak JSON, a line each way."""
+        ours, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                # Above all the worker's pipes: its end has to reach the host.
+                os.closerange(3, theirs.fileno())
+                os.closerange(theirs.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+                _serve(theirs, handle)
+            finally:
+                os._exit(0)
+        theirs.close()
+        self._file = ours.makefile("rwb")
+        ours.close()
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Raises WorkerFault: the handler's, or `bug` if the process is gone."""
+        try:
+            self._file.write(json.dumps(request).encode() + b"\n")
+            self._file.flush()
+            line = self._file.readline()
+        except OSError as e:
+            raise WorkerFault("bug", f"the process that compiles is gone: {e}") from e
+        if not line:
+            raise WorkerFault("bug", "the process that compiles is gone")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise WorkerFault(**answer["error"])
+        return dict(answer["result"])
+
+    def close(self) -> None:
+        """It ends by the end of its input."""
+        self._file.close()
+        os.waitpid(self.pid, 0)
+
+
+def _serve(peer: socket.socket, handle: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    with peer.makefile("rwb") as file:
+        for line in file:
+            request = json.loads(line)
+            file.write(json.dumps(_done(functools.partial(handle, request))).encode() + b"\n")
+            file.flush()
 
 
 @dataclass

@@ -9,13 +9,25 @@ from dataclasses import replace
 from typing import Any
 
 from kernelopt_bot.compiler._runtime import KernelSource, PlanError, RenderedLaunch, read_kernel, render
-from kernelopt_bot.contract.candidate import Plan
+from kernelopt_bot.contract.candidate import Launch, Parameter, Plan
 from kernelopt_bot.sandbox.worker import facts
 from kernelopt_bot.sandbox.worker.kernels import BaselineKernel, load_baseline, pretended_driver
 from kernelopt_bot.sandbox.worker.lane import ASSUMED_MULTIPROCESSORS, interpreting
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 
 WORDS_LIMIT = 4000
+
+
+_WARM = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def warm(out_ptr0, XBLOCK: tl.constexpr):
+    tl.store(out_ptr0 + tl.arange(0, XBLOCK), tl.zeros([XBLOCK], tl.float32))
+"""
+_WARM_PLAN = Plan((Parameter("out_ptr0", "*fp32", written=True, read=False),),
+                  (Launch("warm", ("1",), ("out_ptr0",), {"XBLOCK": 64}),))
 
 
 def words(error: BaseException) -> str:
@@ -25,6 +37,14 @@ def words(error: BaseException) -> str:
         parts.append(f"caused by {type(error.__cause__).__name__}: {error.__cause__}")
     text = "\n".join(parts)
     return text if len(text) <= WORDS_LIMIT else text[:WORDS_LIMIT] + " ..."
+
+
+@functools.lru_cache(maxsize=1)
+def warm_up(folder: str) -> None:
+    """Import and load all that compiling takes, some seconds, so that forks of this process need not. CUDA is not
+    started."""
+    with pretended_driver(90, always=True):
+        compile_candidate(_WARM, _WARM_PLAN, {}, 90, folder)
 
 
 def _need_compiler() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 from kernelopt_bot.contract.candidate import Plan
 from kernelopt_bot.sandbox.worker.check_interpreted import check_interpreted
 from kernelopt_bot.sandbox.worker.check_step import check_step
-from kernelopt_bot.sandbox.worker.children import run_each
-from kernelopt_bot.sandbox.worker.compile import compile_baseline, compile_candidate
+from kernelopt_bot.sandbox.worker.children import Nursery, run_each
+from kernelopt_bot.sandbox.worker.compile import compile_baseline, compile_candidate, warm_up
 from kernelopt_bot.sandbox.worker.hello import hello
 from kernelopt_bot.sandbox.worker.interpret_graph import interpret_graph
+from kernelopt_bot.sandbox.worker.lane import interpreting
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.roofs import roofs
@@ -82,15 +83,39 @@ def _check_interpreted(context: Context, params: dict[str, Any]) -> dict[str, An
     return check_interpreted(params, context, os.path.join(context.scratch, "kernels"))
 
 
+def prepare(context: Context) -> None:
+    """Before the first question, in a worker with a GPU: what compiles is set apart while CUDA has not started."""
+    if not os.environ.get("CUDA_VISIBLE_DEVICES") or interpreting():
+        return
+    warm_up(context.scratch)
+
+    def compiling(params: dict[str, Any]) -> dict[str, Any]:
+        # What is forked from here must not start CUDA: it compiles for a pretended GPU.
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        return _compile_here(context, params)
+
+    context.state["nursery"] = Nursery(compiling)
+
+
 def _compile_each(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     """Several calls of one compiling method side by side."""
+    nursery: Nursery | None = context.state.get("nursery")
+    if nursery is not None:
+        return nursery.ask(params)
+    return _compile_here(context, params)
+
+
+def _compile_here(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     method = {"compile_baseline": _compile_baseline, "compile_candidate": _compile_candidate}.get(params["method"])
     if method is None or os.environ.get("CUDA_VISIBLE_DEVICES"):
-        raise WorkerFault("bad_request", "compile_each: compiling methods only, in a worker without a GPU")
+        raise WorkerFault("bad_request", "compile_each: compiling methods only, in a process without a GPU")
+    warm_up(context.scratch)
     jobs = [functools.partial(method, context, one) for one in params["params"]]
     timeout_s, processes = float(params["timeout_s"]), int(params.get("processes") or len(os.sched_getaffinity(0)))
     return {"answers": run_each(jobs, processes=processes, timeout_s=timeout_s)}
 
+
+PREPARE = prepare
 
 METHODS: dict[str, Method] = {
     "hello": hello,

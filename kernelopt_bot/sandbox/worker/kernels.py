@@ -124,9 +124,9 @@ class PretendedDriver:
 
 
 @contextmanager
-def pretended_driver(arch: int) -> Iterator[None]:
-    """No effect where a GPU is usable."""
-    if torch.cuda.is_available():
+def pretended_driver(arch: int, *, always: bool = False) -> Iterator[None]:
+    """No effect where a GPU is usable, unless `always`."""
+    if not always and torch.cuda.is_available():
         yield
         return
     driver = importlib.import_module("triton.runtime").driver

@@ -19,7 +19,7 @@ from kernelopt_bot.sandbox.worker.protocol import CHANNEL_LOST, ProtocolViolatio
 Method = Callable[["Context", dict[str, Any]], dict[str, Any]]
 
 ROLES = {"model": "kernelopt_bot.sandbox.worker.model_methods", "kernel": "kernelopt_bot.sandbox.worker.kernel_methods"}
-"""Role -> module with a dict `METHODS` of name -> Method."""
+"""Role -> module with a dict `METHODS` of name -> Method, and perhaps `PREPARE`, called before the first question."""
 
 
 class Context:
@@ -51,9 +51,12 @@ def _channel() -> tuple[BinaryIO, BinaryIO]:
     return requests, answers
 
 
-def _methods(role: str) -> tuple[dict[str, Method], Exception | None]:
+def _methods(role: str, context: Context) -> tuple[dict[str, Method], Exception | None]:
     try:
-        return importlib.import_module(ROLES[role]).METHODS, None
+        module = importlib.import_module(ROLES[role])
+        if (prepare := getattr(module, "PREPARE", None)) is not None:
+            prepare(context)
+        return module.METHODS, None
     except Exception as e:
         return {}, e
 
@@ -86,7 +89,7 @@ def main(role: str, scratch: str) -> int:
     requests, answers = _channel()
     context = Context(scratch, answers)
     # Before the first question, which then waits for as little of torch's import as is left.
-    methods, failure = _methods(role)
+    methods, failure = _methods(role, context)
     while (request := _question(requests)) is not None:
         context._id = request.get("id")
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernelopt_bot.sandbox.worker.children import run_each
+from kernelopt_bot.sandbox.worker.children import Nursery, run_each
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 
 
@@ -56,3 +56,35 @@ def test_what_hangs_is_ended_and_the_others_go_on() -> None:
 
 def test_no_job_no_answer() -> None:
     assert run_each([], processes=2, timeout_s=1.0) == []
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    if request.get("end"):
+        os._exit(1)
+    if request.get("refuse"):
+        refuse()
+    return {"pid": os.getpid(), "each": run_each([lambda: {"n": request["n"]}], processes=1, timeout_s=30)}
+
+
+def test_a_nursery_forks_for_a_process_that_must_not() -> None:
+    reader, writer = os.pipe()
+    nursery = Nursery(answer)
+    os.close(writer)
+    assert os.read(reader, 1) == b"", "it holds none of the pipes that it was born with"
+    os.close(reader)
+    first, second = nursery.ask({"n": 1}), nursery.ask({"n": 2})
+    assert first["pid"] == second["pid"] == nursery.pid and second["each"] == [{"result": {"n": 2}}]
+    with pytest.raises(WorkerFault, match="shared memory"):
+        nursery.ask({"refuse": True})
+    with pytest.raises(WorkerFault, match="is gone"):
+        nursery.ask({"end": True})
+    nursery.close()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(nursery.pid, 0)
+
+
+def test_a_nursery_ends_with_its_parent() -> None:
+    nursery = Nursery(answer)
+    nursery.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(nursery.pid, 0)
