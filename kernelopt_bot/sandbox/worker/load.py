@@ -202,6 +202,11 @@ def load_target(params: dict[str, Any]) -> Target:
         return entry(*args, **kwargs)
 
     def draw() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if device.type == "cuda":
+            # A processor draws a billion random numbers in some five seconds, and a gate draws anew each time. What
+            # cannot be made there, such as what comes from numpy or from a generator, is made as it was written.
+            with contextlib.suppress(Exception), torch.device(device):
+                return _arguments(make_inputs())
         with user_code(root, "target_inputs", f"{params['inputs']} failed"):
             return _arguments(make_inputs())
 

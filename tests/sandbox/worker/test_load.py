@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,37 @@ def test_a_syntax_error_names_its_place(tmp_path: Path) -> None:
 def test_before_load_nothing_is_current(tmp_path: Path) -> None:
     with pytest.raises(WorkerFault, match="no model is loaded"):
         current(Session(tmp_path))
+
+
+DRAWN = """import torch
+from torch import nn
+
+WHERE = []
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 2
+
+def plain():
+    x = torch.rand(64)
+    WHERE.append(x.device.type)
+    return [x]
+
+def by_generator():
+    WHERE.append("begun")
+    return [torch.rand(64, generator=torch.Generator("cpu").manual_seed(3))]
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize(("inputs", "where"), [("plain", ["cuda"]), ("by_generator", ["begun", "begun"])])
+def test_inputs_are_drawn_on_the_gpu_where_they_can_be(tmp_path: Path, inputs: str, where: list[str]) -> None:
+    (tmp_path / f"drawn_{inputs}.py").write_text(DRAWN)
+    session = Session(tmp_path)
+    changes = {"root": str(tmp_path), "path": f"drawn_{inputs}.py", "inputs": inputs, "device": "cuda:0"}
+    load(session, parameters("Model") | changes)
+    target = current(session)
+    assert target.args[0].device.type == "cuda"
+    assert where == inspect.getmodule(target.entry).WHERE  # type: ignore[union-attr]
+    assert torch.equal(target.inputs(target.seed)[0][0], target.args[0])
