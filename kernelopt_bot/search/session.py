@@ -110,9 +110,14 @@ class Session:
         def write(method: str, seconds: float, error: str) -> None:
             line = {"worker": worker, "method": method, "ended": round(time.time(), 3),
                     "seconds": round(seconds, 3)} | ({"error": error} if error else {})
-            # A record for people; a full disk is the archive's to notice.
-            with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            # A record for people; a full disk is the archive's to notice, and no empty file is left on it.
+            with contextlib.suppress(OSError):
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+                return
+            with contextlib.suppress(OSError):
+                if path.stat().st_size == 0:
+                    path.unlink()
 
         return write
 
