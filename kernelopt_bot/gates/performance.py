@@ -205,11 +205,12 @@ def measure(
                ) -> Verdict | None:
         nonlocal measured
         decides = (metric, cache) == (settings.metric, settings.cache)
+        end_s = samples.spent_s + sum(seconds)
         for number, budget in enumerate(seconds):
             samples.collect(metric, cache, budget, against, control=decides, check=decides and number == 0)
             if (objection := samples.objection(decisive)) is not None:
                 return objection
-            if samples.settled(metric, cache, threshold, decisive):
+            if samples.settled(metric, cache, threshold, decisive) or samples.spent_s > end_s:
                 break
         try:
             measured = judge(samples.estimates(), settings=settings, peak_bytes=samples.peak_bytes, floor_s=floor_s,

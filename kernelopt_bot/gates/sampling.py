@@ -49,6 +49,8 @@ class Samples:
         self.timer = ""
         """How times were taken, in the worker's words."""
         self.rounds = 0
+        self.spent_s = 0.0
+        """Of all samples together, without compilation and warming up."""
         self._wrong: dict[str, str] = {}
         self._confidence, self._rng = confidence, rng
         self._samples: dict[tuple[str, str, str, str], Sample] = {}
@@ -70,7 +72,9 @@ class Samples:
         self.timer, self.rounds = timer, self.rounds + 1
         for sample in need(answer, "samples", list):
             a, b = need(sample, "pair", list)
-            self._add(Sample(str(a), str(b), metric, cache, _times(sample, "a_s"), _times(sample, "b_s")))
+            a_s, b_s = _times(sample, "a_s"), _times(sample, "b_s")
+            self.spent_s += (sum(a_s) + sum(b_s)) * number(sample, "calls_per_sample", 1.0)
+            self._add(Sample(str(a), str(b), metric, cache, a_s, b_s))
         for arm, size in need(answer, "peak_bytes", Mapping).items():
             if size is not None:
                 self.peak_bytes[arm] = max(self.peak_bytes.get(arm, 0), int(number({"n": size}, "n")))

@@ -159,6 +159,19 @@ def test_measure_goes_on_where_it_is_undecided() -> None:
     assert measured.verdict.evidence["pairs"][0]["blocks"] == 36
 
 
+def test_no_round_is_begun_once_the_time_is_spent() -> None:
+    """Undecided, with ten blocks of calls of 0.2 s: more than the 4.8 s."""
+    class Slow(Script):
+        def call(self, method: str, params: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+            answer = super().call(method, params, **more)
+            for sample in answer["samples"]:
+                sample |= {"a_s": [200 * t for t in sample["a_s"]], "b_s": [200 * t for t in sample["b_s"]]}
+            return answer
+
+    script = Slow({("latency", "cold"): 1.03}, blocks=10)
+    assert measure(script, others=False).verdict.status is Status.FAIL and len(script.asked) == 1
+
+
 def test_times_of_two_kinds_are_not_mixed() -> None:
     class Changing(Script):
         def call(self, method: str, params: Mapping[str, Any], **more: Any) -> dict[str, Any]:
