@@ -10,7 +10,7 @@ from torch import Tensor
 TILE, STEP = 64, 32
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _product(a, b, c, size, precision: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr):  # type: ignore[no-untyped-def]
     rows = tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None]
     columns = tl.program_id(1) * TILE + tl.arange(0, TILE)[None, :]
