@@ -34,7 +34,7 @@ _REACH = 0.5
 L2 each hold what their own multiprocessors read (NVIDIA H100 Tensor Core GPU Architecture, 2022)."""
 _SHAPES = ((8192, 8, 2), (16384, 16, 1), (4096, 4, 4), (8192, 16, 2), (8192, 8, 4), (4096, 8, 3))
 """(chunk, warps, programs of each multiprocessor whose chunks are reduced ahead). Eight thousand values of four bytes
-for each multiprocessor cover the latency of memory already: 4 TB/s for a microsecond are 4 MB, 32 KB for each of 132."""
+for each multiprocessor cover the latency of memory: 4 TB/s for a microsecond are 4 MB, 32 KB for each of 132."""
 _REGISTERS = 48
 """Of a thread for what one pass loads, so that two programs of eight warps fit a multiprocessor at least."""
 _MOST_PROGRAMS = 2**31 - 1

@@ -12,8 +12,8 @@ def two_pass(body: list[ast.stmt], length: int | str) -> list[ast.stmt]:
     """Replaces each `triton_helpers.welford` over one block by sums; what cannot be matched stays as it is.
 
     `body` is straight-line code with unique names, the row (of `length` elements, a number or a name) in one block.
-    The two-pass form is at least as accurate as the update (Chan, Golub, LeVeque, The American Statistician 37(3), 1983) and avoids
-    a division for each element.
+    The two-pass form is at least as accurate as the update (Chan, Golub, LeVeque, The American Statistician 37(3),
+    1983) and avoids a division for each element.
     """
     size = str(float(length)) if isinstance(length, int) else length
     updates = {}

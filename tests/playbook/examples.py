@@ -8,10 +8,18 @@ from typing import Any
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.device.profile import Roofs
 from kernelopt_bot.playbook.technique import Site, techniques
-from tests.playbook.sites import H200, all_calls, site
+from tests.playbook.sites import H200, all_calls, calls, grown, site
 
 SMALL_CACHE = Roofs("small", "", 1e12, {}, 1024, 4, "assumed")
 """A device so small that the captured sizes exceed its cache."""
+
+
+ONE_PROCESSOR = Roofs("one", "", 1e12, {}, 1 << 20, 1, "assumed")
+"""A device with so few multiprocessors that three long rows are many."""
+LONG = ("row_pipeline", "rows_in_flight", "kept_rows")
+"""Techniques for rows that are longer than the captured ones."""
+GROWN = (("softmax_3x2051", "2051", "17001"), ("layernorm_3x2050", "2050", "17002"), ("l2norm_3x2047", "2047", "24576"),
+         ("softmax_half_3x1500", "1500", "17000"))
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,20 @@ def examples() -> dict[str, Example]:
                     for candidate in wanted.values():
                         label = f"{torch}-{name}-{candidate.id}"
                         found[label] = Example(label, call, place, candidate)
+    return found | long_rows()
+
+
+def long_rows() -> dict[str, Example]:
+    """The captured kernels with longer rows written into them, one proposal a technique."""
+    found = {}
+    for torch in ("torch2.11", "torch2.13"):
+        for name, old, new in GROWN if torch == "torch2.13" else GROWN[:1]:
+            call = grown(calls(name, torch)[0], old, new)
+            place = site(call, roofs=ONE_PROCESSOR)
+            for technique in techniques():
+                if technique.name in LONG and technique.applies(place) is not None:
+                    candidate = next(technique.propose(place))
+                    found[f"{torch}-{name}-{new}-{candidate.id}"] = Example("", call, place, candidate)
     return found
 
 

@@ -2,8 +2,8 @@
 
     python interpreted.py CASES.json RESULTS.json      (a process of its own: the interpreter must be chosen first)
 
-A case is `{source, plan, baseline, arguments}`; a result `{"passed", "reason", "worst"}`. Independent of the
-package's own gate: the point is to test the playbook, not to trust it.
+A case is `{source, plan, baseline, arguments}`, with `nonfinite` a value that some inputs have; a result `{"passed",
+"reason", "worst"}`. Independent of the package's own gate: the point is to test the playbook, not to trust it.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ def _buffers(case: dict[str, Any], signature: dict[str, str], seed: int) -> dict
         if key not in storages:
             storage = torch.full((extent + 2 * GUARD,), 77, dtype=dtype)
             values = torch.randn(extent, generator=generator)
+            if case.get("nonfinite"):
+                values[torch.rand(extent, generator=generator) < 0.001] = float(case["nonfinite"])
             storage[GUARD:-GUARD] = (values if dtype.is_floating_point else values.abs() * 2).to(dtype)
             storages[key] = storage
         bound[name] = storages[key]
@@ -123,7 +125,7 @@ def compare(case: dict[str, Any], folder: Path, number: int) -> dict[str, Any]:
             if not (torch.equal(found[name][:GUARD], guard) and torch.equal(found[name][-GUARD:], guard)):
                 return {"passed": False, "reason": f"{name}: wrote outside its buffer", "worst": worst}
             a, b = value.double(), found[name].double()
-            worst = max(worst, float(torch.nan_to_num((a - b).abs()).max()))
+            worst = max(worst, float(torch.nan_to_num((a - b).abs(), 0.0, 0.0).max()))
             tolerance = 4e-3 if value.dtype == torch.float16 else 2e-6 * max(1.0, float(a.abs().max()))
             if not torch.allclose(a, b, rtol=1e-5, atol=tolerance, equal_nan=True):
                 return {"passed": False, "reason": f"{name}: differs by {worst}", "worst": worst}

@@ -49,6 +49,12 @@ def all_calls(torch: str = "torch2.13") -> dict[str, dict[str, Any]]:
             for number, call in enumerate(calls(path.stem, torch))}
 
 
+def grown(call: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    """The call of the same kernel over rows of another length: the number is replaced wherever it is written."""
+    changed: dict[str, Any] = json.loads(json.dumps(call).replace(old, new))
+    return changed
+
+
 def case(call: dict[str, Any], candidate: KernelCandidate) -> dict[str, Any]:
     source = parse(call["source"])
     return {
