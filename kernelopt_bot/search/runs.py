@@ -84,6 +84,16 @@ def _best(site: RunSite) -> tuple[Expectation, Fusion] | None:
     return max(found, key=lambda pair: pair[0].gain) if found else None
 
 
+def find_run(captured: Captured, run_hash: str, steps: int) -> tuple[KernelRun, tuple[Mapping[str, Any], ...]] | None:
+    """The first run of so many calls with this hash, and its recorded calls; None if there is none, or not recorded."""
+    for graph in captured.program.graphs:
+        for run in runs_of(graph, steps):
+            if run.hash == run_hash:
+                recorded = tuple(r for c in run.calls if (r := captured.call_of(c.step)) is not None)
+                return (run, recorded) if len(recorded) == len(run.calls) else None
+    return None
+
+
 def overlaps(run: KernelRun, steps: Iterable[tuple[int, int]]) -> bool:
     """Whether a run has one of the (graph, step)s. A candidate for a run makes the candidates of its own steps, and of
     runs that share steps with it, useless: only one of them can be put in."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from typing import Any, Literal
 from kernelopt_bot.compiler._runtime import read_wrapper, run_hash
 from kernelopt_bot.compiler.artifact import AdoptedKernel
 from kernelopt_bot.compiler.program import Program
+from kernelopt_bot.compiler.run import KernelRun
 from kernelopt_bot.config import Config
 from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
 from kernelopt_bot.device import profiling, roofs
@@ -38,6 +39,7 @@ from kernelopt_bot.search.explain import declined, explain
 from kernelopt_bot.search.loading import load
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.run import device_of, exclusive, interpreter_of
+from kernelopt_bot.search.runs import find_run
 from kernelopt_bot.search.session import Session, bootstrap_seed
 from kernelopt_bot.search.sites import places
 from kernelopt_bot.search.stack import DEFAULT, Stack
@@ -190,18 +192,23 @@ class _Verification:
         """Gates 1 and 2 of each kernel."""
         session, gpu = self.session, self.versions.get("gpu")
         major, minor = gpu["capability"] if gpu else self.committed.environment.get("capability") or (9, 0)
-        ceilings = roofs.pretended()
+        ceilings, arch = roofs.pretended(), 10 * int(major) + int(minor)
         known = {p.site.step.hash: p for p in places(captured, None, ceilings)}
         for candidate in candidates:
             session.progress.update(f"{candidate.id}: gates 1 and 2")
             place = known.get(candidate.run_hash)
-            if place is None:
+            run = find_run(captured, candidate.run_hash, len(candidate.steps)) if place is None else None
+            if place is None and run is None:
                 self.verdicts.append((candidate.id, Verdict(
-                    "correctness", Status.NOT_MEASURED, "a run of several steps is not checked alone")))
+                    "correctness", Status.NOT_MEASURED, "its run of steps is not in the program as it was recorded")))
                 continue
-            step, kernel = place.site.step, place.site.kernel
             sms = int(gpu["multiprocessors"]) if gpu else ceilings.multiprocessors
-            verdict = static.check_kernel(candidate, kernel, compiler, arch=10 * int(major) + int(minor),
+            if run is not None:
+                self._run(candidate, *run, captured, compiler, checker, lender, arch, sms)
+                continue
+            assert place is not None
+            step, kernel = place.site.step, place.site.kernel
+            verdict = static.check_kernel(candidate, kernel, compiler, arch=arch,
                                           integers={**correctness.integers(step), "num_sms": sms})
             self.verdicts.append((candidate.id, verdict))
             if verdict.lets_on:
@@ -210,6 +217,20 @@ class _Verification:
                     candidate, kernel, step, call, checker, lane="cuda" if session.has_gpu else "interpret",
                     secret=session.secret, precision=session.precision(), budget_s=CHECK_S,
                     program_bytes=correctness.least_peak(captured.program) if session.has_gpu else None)))
+
+    def _run(self, candidate: KernelCandidate, run: KernelRun, recorded: Sequence[Mapping[str, Any]],
+             captured: Captured, compiler: Worker, checker: Worker, lender: Any, arch: int, sms: int) -> None:
+        """Gates 1 and 2 of a candidate for several steps."""
+        session = self.session
+        verdict = static.check_kernel(candidate, run, compiler, arch=arch, integers={**run.integers, "num_sms": sms})
+        self.verdicts.append((candidate.id, verdict))
+        if verdict.lets_on:
+            lent = lend(list(recorded), lender, checker.scratch) if lender else recorded
+            self.verdicts.append((candidate.id, correctness.check_run(
+                candidate, run, correctness.run_arguments(run, lent), checker,
+                lane="cuda" if session.has_gpu else "interpret", secret=session.secret, precision=session.precision(),
+                budget_s=CHECK_S,
+                program_bytes=correctness.least_peak(captured.program) if session.has_gpu else None)))
 
     def pretended(self) -> Outcome:
         """A kernel artifact without a GPU: gates 1 and 2 on the capture for a pretended one; never `verified`."""

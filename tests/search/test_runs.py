@@ -18,9 +18,11 @@ from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.search import capturing, loading, pretend_lever
 from kernelopt_bot.search.capturing import Captured
+from kernelopt_bot.search.committed import read
 from kernelopt_bot.search.runs import RunPlace, configured, overlaps, run_places
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.stack import Stack
+from kernelopt_bot.search.verify import _Verification
 from tests.playbook.run_sites import graph, graph_json
 from tests.search.conftest import TARGET
 
@@ -107,5 +109,12 @@ def test_a_fused_run_goes_through_the_gates_and_into_the_artifact(
         "source": made.program.graphs[0].source, "artifact": str(stack.folder), "expected": place.calls,
         "draws": lend(draws[:1], worker.scratch, interpreter.scratch), "precision": precision}, timeout=300.0)
     assert model.decide(result, kernels=True, draws_asked=1).status is Status.PASS
-    text = (stack.folder / "manifest.json").read_text() if stack.folder else ""
-    assert f'"steps": {len(site.run.calls)}' in text
+    assert stack.folder is not None
+    assert f'"steps": {len(site.run.calls)}' in (stack.folder / "manifest.json").read_text()
+
+    verification = _Verification(session, worker, read(stack.folder, tmp_path / "read"), TARGET)
+    verification.versions = versions
+    again = verification.candidates(made.program)
+    assert [(c.run_hash, c.steps) for c in again] == [(candidate.run_hash, candidate.steps)]
+    verification.kernels(made, again, compiler, interpreter, None)
+    assert [v.status for _, v in verification.verdicts] == [Status.PASS, Status.PASS]
