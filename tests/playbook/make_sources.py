@@ -59,6 +59,12 @@ CASES: dict[str, Case] = {
     "maxpool3d_dilated_7x7x24": (lambda x: F.max_pool3d(x, 3, 2, 1, 3), (E(1, 1, 7, 7, 24),)),
     "maxpool2d_relu_9x30": (lambda x: F.max_pool2d(torch.relu(x) * 2 - 1, (7, 6), (2, 4), 2) + 1, (E(1, 1, 9, 30),)),
     "avgpool2d_11_23x300": (lambda x: F.avg_pool2d(x, 11), (E(1, 1, 23, 300),)),
+    "maxpool1d_2x1100": (lambda x: F.max_pool1d(x, 8, 1, 4, 3), (E(1, 2, 1100),)),
+    "avgpool2d_3_13x17": (lambda x: F.avg_pool2d(x, 3, 2, 1), (E(2, 2, 13, 17),)),
+    "cat_2x5x23x23": (lambda a, b: torch.cat([F.relu(a), b * 2], 1), (E(2, 3, 23, 23), E(2, 2, 23, 23))),
+    "cat_3x1400": (lambda a, b: torch.cat([F.relu(a), b], -1), (E(3, 600), E(3, 800))),
+    "pad_2x3x9x70": (lambda x: F.pad(x, (1, 2, 1, 1)), (E(2, 3, 9, 70),)),
+    "upsample_2x7x9": (lambda x: F.interpolate(x, scale_factor=2), (E(1, 2, 7, 9),)),
     "relu_1000": (lambda x: torch.relu(x) + 1, (E(1000),)),
     "multiply_in_place_7x50": (lambda x, y: x.mul_(y), (E(7, 50), E(7, 50))),
 }
