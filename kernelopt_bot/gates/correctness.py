@@ -50,8 +50,18 @@ def check_run(
 ) -> Verdict:
     """As `check_kernel` for a run of several kernels; `arguments`: one for each of the run's buffers
     (`run_arguments`), lent to the worker."""
+    return check_spot(candidate, run.baseline(), arguments, worker, lane=lane, secret=secret, precision=precision,
+                      budget_s=budget_s, families=families, program_bytes=program_bytes)
+
+
+def check_spot(
+    candidate: KernelCandidate, baseline: Mapping[str, Any], arguments: Sequence[Any], worker: Caller, *, lane: str,
+    secret: str, precision: Mapping[str, float], budget_s: float, families: Sequence[str] = FAMILIES,
+    program_bytes: int | None = None,
+) -> Verdict:
+    """As `check_kernel`, with `baseline` and `arguments` as the worker's `check_step` takes them."""
     params = {
-        "baseline": run.baseline(), "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
+        "baseline": dict(baseline), "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
         "arguments": list(arguments), "lane": lane, "secret": secret, "families": list(families),
         "precision": dict(precision), "budget_s": budget_s, "program_bytes": program_bytes,
     }

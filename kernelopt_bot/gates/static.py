@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelopt_bot.compiler.program import Kernel
@@ -37,6 +37,10 @@ WEAKER = ("TF32", "BF16", *MATRIX, "MUFU")
 """Instruction kinds that may be less precise than plain arithmetic."""
 
 
+Compiled = Mapping[str, Any] | KerneloptError
+"""What a compiling method of a kernel worker answered, or the error in its place."""
+
+
 def check_kernel(
     candidate: KernelCandidate, baseline: Kernel | KernelRun, worker: Caller, *, integers: Mapping[str, int],
     arch: int, allow_float_atomics: bool = False, timeout_s: float = COMPILE_TIMEOUT_S,
@@ -48,44 +52,94 @@ def check_kernel(
     return verdict
 
 
+@dataclass(frozen=True)
+class Group:
+    """Candidates for one run, with the values of its plans' integers and `num_sms`."""
+
+    candidates: Sequence[KernelCandidate]
+    baseline: Kernel | KernelRun
+    integers: Mapping[str, int]
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return (self.baseline,) if isinstance(self.baseline, Kernel) else self.baseline.kernels
+
+    def job(self, candidate: KernelCandidate, arch: int) -> dict[str, Any]:
+        slots = [] if isinstance(self.baseline, Kernel) else self.baseline.slots_json()
+        return {"source": candidate.source, "plan": candidate.plan.to_json(), "integers": dict(self.integers),
+                "target": {"arch": arch}, "baseline": self.kernels[0].source, "slots": slots}
+
+
 def check_kernels(
     candidates: Sequence[KernelCandidate], baseline: Kernel | KernelRun, worker: Caller, *,
     integers: Mapping[str, int], arch: int, allow_float_atomics: bool = False, timeout_s: float = COMPILE_TIMEOUT_S,
-    known: Mapping[str, Mapping[str, Any]] = {},
+    known: Mapping[str, Compiled] = {},
 ) -> list[Verdict]:
-    """A verdict a candidate for one run, compiled side by side. `known`: answers of `compile_baseline` by kernel
-    source, as far as they are at hand. The worker is a kernel worker without a GPU."""
-    kernels = (baseline,) if isinstance(baseline, Kernel) else baseline.kernels
-    slots = [] if isinstance(baseline, Kernel) else baseline.slots_json()
-    verdicts = {n: _contract(c, baseline, kernels, integers, allow_float_atomics) for n, c in enumerate(candidates)}
-    open_ = [n for n, v in verdicts.items() if v.lets_on]
-    before: list[Mapping[str, Any]] = []
+    """As `check_groups` for candidates of one run."""
+    (verdicts,) = check_groups([Group(candidates, baseline, integers)], worker, arch=arch, known=known,
+                               allow_float_atomics=allow_float_atomics, timeout_s=timeout_s)
+    return verdicts
 
-    def compile_baselines() -> Verdict:
+
+def check_groups(
+    groups: Sequence[Group], worker: Caller, *, arch: int, allow_float_atomics: bool = False,
+    timeout_s: float = COMPILE_TIMEOUT_S, known: Mapping[str, Compiled] = {},
+) -> list[list[Verdict]]:
+    """A verdict a candidate, all of them compiled side by side by a kernel worker. `known`: what `compile_each` gave
+    for baselines, by kernel source, as far as it is at hand."""
+    verdicts = [[_contract(c, g, allow_float_atomics) for c in g.candidates] for g in groups]
+    wanted = {k.source for g, vs in zip(groups, verdicts, strict=True) if any(v.lets_on for v in vs) for k in g.kernels}
+    known = known if wanted <= known.keys() else {**known, **baselines(
+        [s for s in sorted(wanted) if s not in known], worker, arch=arch, timeout_s=timeout_s)}
+    jobs: list[tuple[int, int]] = []
+    before: dict[int, list[Mapping[str, Any]]] = {}
+    for n, (group, found) in enumerate(zip(groups, verdicts, strict=True)):
+        if not any(v.lets_on for v in found):
+            continue
+        before[n] = []
+        verdict = _understood(group.kernels, known, before[n])
+        for i, v in enumerate(found):
+            if v.lets_on and not verdict.lets_on:
+                found[i] = verdict
+            elif v.lets_on:
+                jobs.append((n, i))
+    begin = time.monotonic()
+    answers = compile_each("compile_candidate", [groups[n].job(groups[n].candidates[i], arch) for n, i in jobs], worker,
+                           timeout_s=timeout_s)
+    seconds = time.monotonic() - begin
+    for (n, i), answer in zip(jobs, answers, strict=True):
+        made = _compiled(groups[n].candidates[i], groups[n].kernels, before[n], answer, arch)
+        verdicts[n][i] = replace(made, seconds=seconds)
+    return verdicts
+
+
+def baselines(sources: Sequence[str], worker: Caller, *, arch: int,
+              timeout_s: float = COMPILE_TIMEOUT_S) -> dict[str, Compiled]:
+    """Kernel source -> what `compile_baseline` says of it, side by side."""
+    jobs = [{"source": source, "target": {"arch": arch}} for source in sources]
+    return dict(zip(sources, compile_each("compile_baseline", jobs, worker, timeout_s=timeout_s), strict=True))
+
+
+def _understood(kernels: Sequence[Kernel], known: Mapping[str, Compiled], facts: list[Mapping[str, Any]]) -> Verdict:
+    """Adds the baseline's facts to `facts`; not measured where there are none."""
+
+    def judge() -> Verdict:
         for kernel in kernels:
-            answer = known.get(kernel.source) or worker.call(
-                "compile_baseline", {"source": kernel.source, "target": {"arch": arch}}, timeout=timeout_s)
+            answer = known[kernel.source]
+            if isinstance(answer, KerneloptError):
+                raise answer
             # A configuration that the compiler itself refuses has `error` instead of facts.
-            before.extend(need(c, "facts", Mapping) for c in need(answer, "configs", list) if not c.get("error"))
+            facts.extend(need(c, "facts", Mapping) for c in need(answer, "configs", list) if not c.get("error"))
         return Verdict("static", Status.PASS)
 
-    if open_:
-        verdict = judged("static", compile_baselines, blame=False)
-        if not verdict.lets_on:
-            return [verdict if n in open_ else v for n, v in verdicts.items()]
-        jobs = [{"source": candidates[n].source, "plan": candidates[n].plan.to_json(), "integers": dict(integers),
-                 "target": {"arch": arch}, "baseline": kernels[0].source, "slots": slots} for n in open_]
-        begin = time.monotonic()
-        answers = compile_each("compile_candidate", jobs, worker, timeout_s=timeout_s)
-        seconds = time.monotonic() - begin
-        for n, answer in zip(open_, answers, strict=True):
-            verdicts[n] = replace(_compiled(candidates[n], kernels, before, answer, arch), seconds=seconds)
-    return list(verdicts.values())
+    return judged("static", judge, blame=False)
 
 
 def compile_each(method: str, jobs: Sequence[Mapping[str, Any]], worker: Caller, *,
-                 timeout_s: float = COMPILE_TIMEOUT_S) -> list[Mapping[str, Any] | KerneloptError]:
+                 timeout_s: float = COMPILE_TIMEOUT_S) -> list[Compiled]:
     """The answer of each call of `method`, or the WorkerError or Malformed in its place."""
+    if not jobs:
+        return []
     try:
         answer = worker.call("compile_each", {"method": method, "params": [dict(j) for j in jobs],
                                               "timeout_s": timeout_s}, timeout=30 + timeout_s * len(jobs))
@@ -97,7 +151,7 @@ def compile_each(method: str, jobs: Sequence[Mapping[str, Any]], worker: Caller,
         return [e for _ in jobs]
 
 
-def _one(answer: object) -> Mapping[str, Any] | KerneloptError:
+def _one(answer: object) -> Compiled:
     if isinstance(answer, Mapping) and isinstance(answer.get("error"), Mapping):
         error = answer["error"]
         return WorkerFailed(*(str(error.get(key, ""))[:20_000] for key in ("kind", "message", "detail")))
@@ -105,7 +159,7 @@ def _one(answer: object) -> Mapping[str, Any] | KerneloptError:
 
 
 def _compiled(candidate: KernelCandidate, kernels: Sequence[Kernel], before: Sequence[Mapping[str, Any]],
-              answer: Mapping[str, Any] | KerneloptError, arch: int) -> Verdict:
+              answer: Compiled, arch: int) -> Verdict:
     def judge() -> Verdict:
         if isinstance(answer, KerneloptError):
             raise answer
@@ -114,10 +168,10 @@ def _compiled(candidate: KernelCandidate, kernels: Sequence[Kernel], before: Seq
     return judged("static", judge)
 
 
-def _contract(candidate: KernelCandidate, baseline: Kernel | KernelRun, kernels: Sequence[Kernel],
-              integers: Mapping[str, int], allow_float_atomics: bool) -> Verdict:
+def _contract(candidate: KernelCandidate, group: Group, allow_float_atomics: bool) -> Verdict:
     """The contract by AST: a candidate that breaks it is never compiled."""
-    broken = plan_contract.check(candidate.plan, candidate.source, integers=integers)
+    baseline, kernels = group.baseline, group.kernels
+    broken = plan_contract.check(candidate.plan, candidate.source, integers=group.integers)
     if not broken:
         broken = _binding(candidate.plan, baseline) if isinstance(baseline, Kernel) else _run_binding(
             candidate.plan, baseline)

@@ -11,7 +11,6 @@ from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.device import sanitizer
 from kernelopt_bot.device.sanitizer import ABSENT, Finding, Sanitizer
 from kernelopt_bot.errors import Unavailable
-from kernelopt_bot.gates import correctness
 from kernelopt_bot.gates.verdict import Status, Verdict
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.search.result import Trial
@@ -47,7 +46,7 @@ def sanitized(session: Session, trials: Trials, kept: Sequence[Kept], scratch: P
         if trial.stopped_by is None:
             left.append(dataclasses.replace(one, trial=trial))
         else:
-            session.progress.note(f"kernel: {one.place.site.kernel.name}: {trial.stopped_by.reason}")
+            session.progress.note(f"kernel: {one.spot.name}: {trial.stopped_by.reason}")
     return left
 
 
@@ -81,18 +80,17 @@ def noted(trial: Trial, findings: Mapping[str, Finding]) -> Trial:
 
 def _step(session: Session, one: Kept, source: Path, destination: Path) -> dict[str, Any] | str:
     """Parameters of `check_step`, or why there are none."""
-    site, candidate = one.place.site, one.trial.candidate
+    spot, candidate = one.spot, one.trial.candidate
     assert isinstance(candidate, KernelCandidate)
-    size = sum({a.buffer: a.tensor.storage_bytes for a in site.step.arguments if a.tensor is not None}.values())
-    if size > sanitizer.LIMIT_BYTES:
-        return f"buffers of {size} bytes: more than {sanitizer.LIMIT_BYTES} take too long"
+    if spot.buffer_bytes > sanitizer.LIMIT_BYTES:
+        return f"buffers of {spot.buffer_bytes} bytes: more than {sanitizer.LIMIT_BYTES} take too long"
     destination.mkdir(parents=True, exist_ok=True)
     try:
-        arguments = lend(dict(one.place.call), source, destination)
+        arguments = [lend(dict(call), source, destination) for call in spot.recorded]
     except (Unavailable, ValueError) as e:
         return f"its arguments cannot be handed over: {e}"
     return {
-        "baseline": {"source": site.kernel.source, "integers": correctness.integers(site.step)},
+        "baseline": dict(spot.baseline),
         "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
-        "arguments": correctness.step_arguments(site.step, arguments), "lane": "cuda", "secret": session.secret,
+        "arguments": spot.arguments(arguments), "lane": "cuda", "secret": session.secret,
         "families": ["normal"], "precision": session.precision()}

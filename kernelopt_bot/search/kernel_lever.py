@@ -1,15 +1,15 @@
-"""The lever `kernel` on a GPU: generated kernels re-tuned and rewritten; every vendor call stays.
+"""The lever `kernel` on a GPU: generated kernels re-tuned, rewritten and fused; every vendor call stays.
 
-For each place, most savings first: techniques propose and gate 1 filters (`proposing.py`), the survivors are timed
-against the compiler's kernel in one interleaved race, and the fastest that passes gate 2 is kept. Then the stack with
-all kept kernels goes through gates 3 and 4; if it fails, kernels are dropped, least gain first.
+For each spot (a step, or a run that can be fused), most savings first: techniques propose and gate 1 filters
+(`proposing.py`), the survivors are timed against the compiler's kernel in one interleaved race, and the fastest that
+passes gate 2 is kept. Then the stack with all kept kernels goes through gates 3 and 4; if it fails, kernels are
+dropped, least gain first.
 """
 
 from __future__ import annotations
 
-import contextlib
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,24 +18,23 @@ from kernelopt_bot.compiler.artifact import AdoptedKernel
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.gates import correctness, model, performance
 from kernelopt_bot.gates.performance import Measured, Settings
+from kernelopt_bot.gates.verdict import Verdict
 from kernelopt_bot.sandbox.client import Worker, WorkerError
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.finalists import sanitized
-from kernelopt_bot.search.proposing import Compiler, Proposals, ahead
+from kernelopt_bot.search.proposing import Compiler, Proposals, in_batches
 from kernelopt_bot.search.result import Trial
 from kernelopt_bot.search.session import Session, bootstrap_seed
-from kernelopt_bot.search.sites import Place
+from kernelopt_bot.search.spots import Spot
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
-FOR_EACH_TECHNIQUE = 4
-FOR_EACH_PLACE = 10
 PAIRS = 12
 WORTHWHILE = 1.02
 """Step speedup below which a candidate is not worth its gates: the noise of a race of a few blocks."""
 CHECKED = 3
-"""Candidates of one place taken to gate 2, fastest first."""
+"""Candidates of one spot taken to gate 2, fastest first."""
 DROPS = 4
 """Times that the stack is tried again with fewer kernels."""
 OPTIMISM = 1.5
@@ -43,64 +42,60 @@ OPTIMISM = 1.5
 CHECK_S = 30.0
 TIMEOUT_S = 300.0
 LEAST_SHARE = 0.002
-"""Places that can save less than this share of the call are not worth their search."""
+"""Spots that can save less than this share of the call are not worth their search."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The fastest candidate of a place that passed gates 1 and 2."""
+    """The fastest candidate of a spot that passed gates 1 and 2."""
 
     trial: Trial
-    place: Place
+    spot: Spot
     saved_us: float
 
 
 class KernelSearch:
-    """The races of all places and gate 2, in one kernel worker that is restarted when the GPU is lost."""
+    """Gate 1, the races of all spots and gate 2, in one kernel worker that is restarted when the GPU is lost."""
 
     def __init__(self, session: Session, worker: Worker, trials: Trials, scratch: Path,
                  program_bytes: int | None = None) -> None:
         self.program_bytes = program_bytes
         self.session, self.worker, self.trials, self._scratch = session, worker, trials, scratch
 
-    def place(self, proposed: Proposals) -> Kept | None:
-        """The best candidate for one place, if any passes. Raises WorkerError only when the worker cannot be had."""
-        place = proposed.place
-        site, step = place.site, place.site.step
+    def spot(self, proposed: Proposals) -> Kept | None:
+        """The best candidate for one spot, if any passes. Raises WorkerError only when the worker cannot be had."""
+        spot = proposed.spot
         if proposed.failure:
-            self.session.progress.note(f"kernel: {site.kernel.name}: the baseline's kernel was not understood: "
+            self.session.progress.note(f"kernel: {spot.name}: the baseline's kernel was not understood: "
                                        f"{proposed.failure}")
             return None
         judged = [self.trials.judged(candidate, verdict) for candidate, verdict in proposed.judged]
         passed = [trial for trial in judged if trial.stopped_by is None]
-        arguments = lend(dict(place.call), self._scratch, self.worker.scratch)
-        for trial in self._race(place, passed, arguments)[:CHECKED]:
-            chosen = trial.candidate
-            assert isinstance(chosen, KernelCandidate)
-            verdict = correctness.check_kernel(
-                chosen, site.kernel, step, arguments, self.worker, lane="cuda", secret=self.session.secret,
-                precision=self.session.precision(), budget_s=CHECK_S, program_bytes=self.program_bytes)
+        if not passed:
+            return None
+        arguments = spot.arguments([lend(dict(call), self._scratch, self.worker.scratch) for call in spot.recorded])
+        for trial in self._race(spot, passed, arguments)[:CHECKED]:
+            trial = self.trials.update(trial, self._correct(spot, candidate_of(trial), arguments))
             self._revive()
-            trial = self.trials.update(trial, verdict)
             if trial.stopped_by is None:
                 assert trial.before_us is not None and trial.after_us is not None
-                return Kept(trial, place, (trial.before_us - trial.after_us) * place.calls)
+                return Kept(trial, spot, (trial.before_us - trial.after_us) * spot.calls)
         return None
 
-    def _race(self, place: Place, trials: list[Trial], arguments: Mapping[str, Any]) -> list[Trial]:
+    def _correct(self, spot: Spot, candidate: KernelCandidate, arguments: list[Any]) -> Verdict:
+        return correctness.check_spot(
+            candidate, spot.baseline, arguments, self.worker, lane="cuda", secret=self.session.secret,
+            precision=self.session.precision(), budget_s=CHECK_S, program_bytes=self.program_bytes)
+
+    def _race(self, spot: Spot, trials: list[Trial], arguments: list[Any]) -> list[Trial]:
         """Those at least `WORTHWHILE` faster, fastest first; every one is recorded with its times."""
-        if not trials:
-            return []
-        site = place.site
-        given = {"source": site.kernel.source, "integers": correctness.integers(site.step)}
-        candidates = [{"source": t.candidate.source, "plan": t.candidate.plan.to_json()} for t in trials
-                      if isinstance(t.candidate, KernelCandidate)]
-        params = {"baseline": given, "candidates": candidates, "pairs": PAIRS, "cache": "cold",
-                  "arguments": correctness.step_arguments(site.step, arguments), "secret": self.session.secret}
+        candidates = [{"source": c.source, "plan": c.plan.to_json()} for c in map(candidate_of, trials)]
+        params = {"baseline": dict(spot.baseline), "candidates": candidates, "pairs": PAIRS, "cache": "cold",
+                  "arguments": arguments, "secret": self.session.secret}
         try:
             answer = self.worker.call("tune_step", params, timeout=TIMEOUT_S)
         except WorkerError as e:
-            self.session.progress.note(f"kernel: {site.kernel.name}: the race failed: {e}")
+            self.session.progress.note(f"kernel: {spot.name}: the race failed: {e}")
             self._revive()
             return []
         before = statistics.median(answer["baseline_us"])
@@ -123,32 +118,48 @@ class KernelSearch:
             self.worker.restart()
 
 
-def search(session: Session, worker: Worker, compiler: Compiler, trials: Trials, scratch: Path,
-           found: tuple[Place, ...], call_us: float | None, program_bytes: int | None = None) -> tuple[Kept, ...]:
-    """The kept candidates of all places within the budget, most saved first.
+def search(session: Session, worker: Worker, trials: Trials, scratch: Path, found: Sequence[Spot],
+           call_us: float | None, arch: int, program_bytes: int | None = None) -> tuple[Kept, ...]:
+    """The kept candidates of all spots within the budget, most saved first; of spots that share a step the one that
+    saves most.
 
-    `worker` has the GPU, the compiler none; `scratch` is where the captured tensors lie; `program_bytes` bounds gate
+    `worker` is a kernel worker with the GPU; `scratch` is where the captured tensors lie; `program_bytes` bounds gate
     2's memory.
     """
     work = KernelSearch(session, worker, trials, scratch, program_bytes)
-    worth = [p for p in found if not call_us or p.savings_us >= LEAST_SHARE * call_us]
+    worth = [s for s in found if not call_us or s.savings_us >= LEAST_SHARE * call_us]
     kept: list[Kept] = []
-    proposed = ahead(compiler, worth, each=FOR_EACH_TECHNIQUE, most=FOR_EACH_PLACE)
-    with contextlib.closing(proposed):
-        for n, proposals in enumerate(proposed):
-            if session.budget.exhausted():
-                break
-            name = proposals.place.site.kernel.name
-            session.progress.update(f"kernel: {name}", n, len(worth))
-            result = work.place(proposals)
-            if result is not None:
-                kept.append(result)
-                session.progress.note(f"kernel: {name}: {result.trial.candidate.technique} "
-                                      f"{result.trial.step_speedup:.2f}x on the step")
-    return tuple(sorted(sanitized(session, trials, kept, scratch), key=lambda k: -k.saved_us))
+    for n, proposed in enumerate(in_batches(Compiler(worker, arch), worth)):
+        if session.budget.exhausted():
+            break
+        name = proposed.spot.name
+        session.progress.update(f"kernel: {name}", n, len(worth))
+        result = work.spot(proposed)
+        if result is not None:
+            kept.append(result)
+            session.progress.note(f"kernel: {name}: {result.trial.candidate.technique} "
+                                  f"{result.trial.step_speedup:.2f}x on the step")
+    return tuple(sanitized(session, trials, compatible(trials, kept), scratch))
 
 
-def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, kept: tuple[Kept, ...], trials: Trials,
+def compatible(trials: Trials, kept: Sequence[Kept]) -> list[Kept]:
+    """Most saved first, without those that share a step with one that saves more."""
+    chosen: list[Kept] = []
+    for one in sorted(kept, key=lambda k: -k.saved_us):
+        other = next((c for c in chosen if c.spot.hashes & one.spot.hashes), None)
+        if other is None:
+            chosen.append(one)
+        else:
+            trials.record(replace(one.trial, note=f"shares a step with {other.trial.candidate.id}, which saves more"))
+    return chosen
+
+
+def candidate_of(trial: Trial) -> KernelCandidate:
+    assert isinstance(trial.candidate, KernelCandidate)
+    return trial.candidate
+
+
+def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, kept: Sequence[Kept], trials: Trials,
           settings: Settings, floor_s: float | None, environment: Mapping[str, Any], class_name: str,
           call_us: float | None) -> tuple[Stack, Measured | None, str]:
     """Gates 3 and 4 of the stack with the kept kernels: (stack, gate 4's measurement, why nothing was adopted).
@@ -162,11 +173,11 @@ def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, ke
         for k in kept:
             trials.record(replace(k.trial, note=reason))
         return stack, None, reason
-    left = kept
+    left = list(kept)
     for attempt in range(DROPS):
         if not left:
             break
-        adopted = tuple(AdoptedKernel(_candidate(k), {"step_speedup": k.trial.step_speedup}) for k in left)
+        adopted = tuple(AdoptedKernel(candidate_of(k.trial), {"step_speedup": k.trial.step_speedup}) for k in left)
         extended = stack.with_kernels(adopted).written(
             session.artifacts / f"kernels-{attempt}", captured.program, class_name, environment)
         session.progress.update(f"kernel: model gate with {len(left)} kernels")
@@ -195,7 +206,3 @@ def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, ke
         left = left[:-1]
     return stack, None, reason
 
-
-def _candidate(kept: Kept) -> KernelCandidate:
-    assert isinstance(kept.trial.candidate, KernelCandidate)
-    return kept.trial.candidate

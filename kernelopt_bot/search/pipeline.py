@@ -18,13 +18,13 @@ from kernelopt_bot.errors import InputError, Unavailable, UserError
 from kernelopt_bot.gates import correctness
 from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.sandbox.client import Worker, WorkerError
-from kernelopt_bot.search import capturing, confirm, kernel_lever, options_lever, pretend_lever
+from kernelopt_bot.search import capturing, confirm, kernel_lever, options_lever, pretend_lever, spots
 from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.confirm import Confirmation, Untouched
 from kernelopt_bot.search.explain import declined, explain
 from kernelopt_bot.search.loading import covered, load
-from kernelopt_bot.search.proposing import Compiler
 from kernelopt_bot.search.result import FirstCall, LeverGain, Noise, TargetResult
+from kernelopt_bot.search.runs import run_places
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.sets import Write
 from kernelopt_bot.search.sites import places
@@ -54,13 +54,11 @@ class _Work:
     stack: Stack = field(default_factory=Stack)
     stages: list[Stage] = field(default_factory=list)
     last: Measured | None = None
-    noise: Noise | None = None
-    """The A/A control where no gate measured one."""
     limit: str = ""
     """The limit of the budget that was reached before the levers `unreached`, in words."""
     unreached: list[Lever] = field(default_factory=list)
-    untouched: Untouched | None = None
-    """Of a benchmark that adopted nothing."""
+    untouched: Untouched = Untouched()
+    """The A/A control where no gate measured one; of a benchmark the baselines too."""
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -82,11 +80,8 @@ def optimise(session: Session, target: Target) -> TargetResult:
             work = _begin(session, worker, target, trials)
             with session.budget.searching(session.config.budget.search_s):
                 _levers(work, worker)
-            if work.stack.empty and session.config.benchmark:
-                work.untouched = confirm.untouched(session, worker, work.settings)
-                work.noise = work.untouched.noise
-            elif work.last is None:
-                work.noise = confirm.control(session, worker, work.settings)
+            if work.last is None:
+                work.untouched = confirm.untouched(session, worker, work.settings, others=session.config.benchmark)
         return _finish(work)
     except KeyboardInterrupt:
         error: UserError = Unavailable("interrupted before the confirmation; nothing of this target is adopted",
@@ -108,7 +103,7 @@ def optimise(session: Session, target: Target) -> TargetResult:
 def _expect(session: Session) -> None:
     """Workers of the kernel lever and the confirmation, started while the model is loaded."""
     if "kernel" in session.config.levers:
-        session.expect(functools.partial(session.kernel_worker, "kernels"), session.compiling_worker)
+        session.expect(functools.partial(session.kernel_worker, "kernels"))
     session.expect(session.confirming_worker)
 
 
@@ -179,14 +174,15 @@ def _kernels(work: _Work, worker: Worker) -> str:
         captured = capturing.capture(worker, work.target.name, session.lane, captured.program.device, work.versions,
                                      options=work.stack.options)
         profile = capturing.profile(worker, captured, work.roofs, work.stack.options)
-    found = places(captured, profile, work.roofs)
+    found = [*map(spots.of_place, places(captured, profile, work.roofs)),
+             *map(spots.of_run, run_places(captured, profile, work.roofs))]
+    found.sort(key=lambda s: -s.savings_us)
     if not found:
         return "every generated kernel is at its floor" if captured.program.kernel_steps else "no generated kernel"
     major, minor = work.versions["gpu"]["capability"]
-    with session.kernel_worker("kernels") as kernel_worker, session.compiling_worker() as compiling:
-        kept = kernel_lever.search(session, kernel_worker, Compiler(compiling, 10 * int(major) + int(minor)),
-                                   work.trials, worker.scratch, found, profile.call_us,
-                                   correctness.least_peak(captured.program))
+    with session.kernel_worker("kernels") as kernel_worker:
+        kept = kernel_lever.search(session, kernel_worker, work.trials, worker.scratch, found, profile.call_us,
+                                   10 * int(major) + int(minor), correctness.least_peak(captured.program))
     floor = profiling.physical_floor_s(captured.program, work.roofs)
     stack, measured, reason = kernel_lever.adopt(
         session, worker, work.stack, captured, kept, work.trials, work.settings, floor, work.environment,
@@ -201,10 +197,9 @@ def _finish(work: _Work) -> TargetResult:
     session, target = work.session, work.target
     result = _result(session, target, work.trials, work)
     if work.stack.empty:
-        result = replace(result, levers=tuple(LeverGain(s.lever, 0, None, s.reason) for s in work.stages),
-                         noise=result.noise or _noise(work))
-        found = work.untouched
-        return replace(result, against=found.against, peak_memory=found.peak_bytes) if found else result
+        return replace(result, levers=tuple(LeverGain(s.lever, 0, None, s.reason) for s in work.stages),
+                       noise=result.noise or _noise(work), against=work.untouched.against,
+                       peak_memory=work.untouched.peak_bytes)
     floor = profiling.physical_floor_s(work.captured.program, work.roofs)
     stages, confirmation = list(work.stages), None
     while stages and any(s.adopted for s in stages):
@@ -276,7 +271,7 @@ def _confirmed(result: TargetResult, c: Confirmation) -> TargetResult:
 
 
 def _noise(work: _Work) -> Noise | None:
-    return work.last.noise if work.last else work.noise
+    return work.last.noise if work.last else work.untouched.noise
 
 
 def _result(session: Session, target: Target, trials: Trials, work: _Work | None) -> TargetResult:

@@ -16,15 +16,17 @@ from kernelopt_bot.device import roofs
 from kernelopt_bot.errors import KerneloptError
 from kernelopt_bot.gates import correctness, model, performance
 from kernelopt_bot.gates.answers import judged
+from kernelopt_bot.gates.static import Group
 from kernelopt_bot.gates.verdict import Verdict
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.search import capturing
 from kernelopt_bot.search.capturing import Captured
-from kernelopt_bot.search.proposing import Compiler, ideas, understood
+from kernelopt_bot.search.proposing import Compiler
 from kernelopt_bot.search.result import Trial
 from kernelopt_bot.search.session import Session
-from kernelopt_bot.search.sites import Place, places
+from kernelopt_bot.search.sites import Place, configured, places
+from kernelopt_bot.search.spots import ideas_for, of_place
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
@@ -83,16 +85,21 @@ def recorded(answer: Mapping[str, Any], worker: Worker, interpreter: Worker) -> 
 def _candidates(session: Session, place: Place, compiler: Compiler, interpreter: Worker,
                 trials: Trials) -> Sequence[Trial]:
     """Gates 1 and 2 of some candidates of one place; the one rewriting most first, one that passes is enough."""
-    baseline = compiler.baselines([place])[place.site.kernel.source]
-    site, failure = understood(place, baseline)
-    if site is None or isinstance(baseline, KerneloptError):
-        session.progress.note(f"kernel: {place.site.kernel.name}: the baseline's kernel was not understood: {failure}")
+    site, integers = place.site, of_place(place).integers
+    known = compiler.baselines([site.kernel.source])
+    try:
+        baseline = known[site.kernel.source]
+        if isinstance(baseline, KerneloptError):
+            raise ValueError(baseline)
+        # The first idea of each technique: true rewrites before other launch configurations.
+        candidates = ideas_for(configured(place, baseline), each=1, most=FOR_EACH_PLACE)
+    except (KeyError, ValueError, TypeError) as e:
+        session.progress.note(f"kernel: {site.kernel.name}: the baseline's kernel was not understood: {e}")
         return ()
-    # The first idea of each technique: true rewrites before other launch configurations.
-    for candidate in ideas(site, each=1, most=FOR_EACH_PLACE):
+    for candidate in candidates:
         if session.budget.exhausted():
             break
-        (first,) = compiler.judge(site, [candidate], {site.kernel.source: baseline})
+        ((first,),) = compiler.judge([Group([candidate], site.kernel, integers)], known)
         trial = trials.judged(candidate, first)
         if trial.stopped_by is None:
             trial = trials.update(trial, correctness.check_kernel(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.kernel_lever import Kept
 from kernelopt_bot.search.result import Trial
 from kernelopt_bot.search.session import Session
-from kernelopt_bot.search.sites import Place
+from kernelopt_bot.search.spots import Spot
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
@@ -28,11 +29,16 @@ class NoWorker:
         raise AssertionError(f"{method} was called")
 
 
+def spot_of(*hashes: str) -> Spot:
+    return Spot("+".join(hashes), 0.0, 1, frozenset(hashes), (), None, {}, {}, (), 0, lambda lent: [],
+                lambda answers: [])
+
+
 def kept(name: str, saved_us: float) -> Kept:
     plan = Plan((), (Launch("k", ("1",), ()),))
     candidate = KernelCandidate(name, "hash", 0, (0,), "source", plan, "technique")
     passed = (Verdict("static", Status.PASS), Verdict("correctness", Status.PASS))
-    return Kept(Trial(candidate, passed, before_us=10.0, after_us=10.0 - saved_us), cast(Place, None), saved_us)
+    return Kept(Trial(candidate, passed, before_us=10.0, after_us=10.0 - saved_us), spot_of(name), saved_us)
 
 
 @pytest.mark.parametrize("saved", [[1.0], [4.0, 5.0, 6.0]])
@@ -62,3 +68,13 @@ def test_nothing_kept_is_said(tmp_path: Path) -> None:
     found = kernel_lever.adopt(cast(Session, None), cast(Worker, NoWorker()), Stack(), cast(Captured, None), (), trials,
                                Settings(), None, {}, "Model", 1000.0)
     assert found[1:] == (None, "no candidate passed gates 1 and 2 and was faster on its step")
+
+
+def test_of_spots_that_share_a_step_the_one_that_saves_more_is_taken(tmp_path: Path) -> None:
+    trials = Trials(Archive(tmp_path), Budget(60, 60, 100))
+    run = replace(kept("run", 5.0), spot=spot_of("a", "b"))
+    other = replace(kept("other", 6.0), spot=spot_of("b", "c"))
+    single = replace(kept("single", 2.0), spot=spot_of("a"))
+    assert kernel_lever.compatible(trials, [single, run, other]) == [other, single]
+    assert {t.candidate.id: t.note for t in trials.all()} == {"run": "shares a step with other, which saves more"}
+    assert kernel_lever.compatible(trials, [single, run]) == [run]
