@@ -111,12 +111,15 @@ def runs_of(path: str, device: str, has_gpu: bool, sandbox: str, seconds: float,
 
 
 def read(path: Path, head: dict[str, Any]) -> Runs:
-    """The runs of a record that was begun under the same circumstances; none of any other."""
+    """The runs of a record that was begun under the same circumstances. Raises ClickException for one of others, which
+    must not be mixed and is not overwritten."""
     if not path.exists():
         return {name: [] for name in MODELS}
     old: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    same = all(old.get(key) == value for key, value in head.items() if key not in ("command", "date"))
-    return {name: old["models"][name]["runs"] if same and name in old["models"] else [] for name in MODELS}
+    other = [key for key, value in head.items() if key not in ("command", "date") and old.get(key) != value]
+    if other:
+        raise click.ClickException(f"{path} holds runs of another {', '.join(other)}: name another file")
+    return {name: old["models"][name]["runs"] for name in MODELS}
 
 
 def write(path: Path, head: dict[str, Any], runs: Runs) -> None:
