@@ -2,22 +2,24 @@
 
     python benchmarks/optimize_examples.py OUT [NAME...] [-- OPTIONS OF kernelopt optimize]
 
-Writes OUT/optimize_<name>_<gpu>_<date>.json: command, commit, gpu, driver, versions, date, notes, report. A target
-whose search fails or is cut still has its record, with what its report says.
+Writes OUT/optimize_<name>_<gpu>_<date>.json, a `benchmarks.records.Record`. A target whose search fails or is cut still
+has its record, with what its report says.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-import platform
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.records import Record, made  # noqa: E402
 
 
 def commit() -> str:
@@ -27,35 +29,18 @@ def commit() -> str:
     return done.stdout.strip()
 
 
-def graphics() -> tuple[str, str]:
-    """(name, driver) of the first GPU, empty without one."""
-    try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                              capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "", ""
-    name, driver = done.stdout.splitlines()[0].split(",")
-    return name.strip(), driver.strip()
-
-
-def versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {"python": platform.python_version(), "torch": version("torch"), "triton": version("triton")}
-
-
-def optimise(name: str, options: list[str]) -> dict[str, Any]:
-    """The record of one example."""
+def optimise(name: str, options: list[str], notes: list[str]) -> Record | None:
+    """The record of one example; None, with its output above, if there is no report."""
     command = ["kernelopt", "optimize", f"examples/{name}.py", *options]
     with tempfile.TemporaryDirectory() as folder:
         run = [sys.executable, "-m", "kernelopt_bot", *command[1:], "--output", folder]
-        done = subprocess.run(run, cwd=ROOT, check=False)
+        subprocess.run(run, cwd=ROOT, check=False)
         path = Path(folder) / "report.json"
-        report = json.loads(path.read_text()) if path.exists() else None
-    gpu, driver = graphics()
-    return {"command": " ".join(command), "commit": commit(), "gpu": gpu, "driver": driver, "versions": versions(),
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "notes": f"exit code {done.returncode}",
-            "report": report}
+        if not path.exists():
+            return None
+        report = json.loads(path.read_text())
+    return made(report, command=" ".join(command), commit=commit(), notes=notes,
+                date=datetime.datetime.now(datetime.UTC).date().isoformat())
 
 
 def main(arguments: list[str]) -> int:
@@ -64,10 +49,12 @@ def main(arguments: list[str]) -> int:
     out = Path(arguments[0])
     out.mkdir(parents=True, exist_ok=True)
     for name in names or sorted(p.stem for p in (ROOT / "examples").glob("*.py")):
-        record = optimise(name, options)
-        device = "h200" if "H200" in record["gpu"] else (record["gpu"] or "cpu").lower().replace(" ", "-")
-        path = out / f"optimize_{name}_{device}_{record['date']}.json"
-        path.write_text(json.dumps(record, indent=1) + "\n")
+        record = optimise(name, options, [])
+        if record is None:
+            continue
+        device = "h200" if "H200" in record.gpu else (record.gpu or "cpu").lower().replace(" ", "-")
+        path = out / f"optimize_{name}_{device}_{record.date}.json"
+        path.write_text(json.dumps(asdict(record), indent=1) + "\n")
         print(path, flush=True)
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,40 @@ class Record:
         """The confirmed comparison with that baseline, measured in that way; None if there is none."""
         gains = (b["gain"] for b in self.report["baselines"] if b["gain"] and b["baseline"] == baseline)
         return next((g for g in gains if (g["metric"], g["cache"]) == (metric, cache)), None)
+
+
+REMOVED = ("Removed from the report: the path of the interpreter, the build of the operating system's kernel and the "
+           "GPU's UUID.")
+_FOLDERS = re.compile(r"(?<![\w.])/(?:home|root|opt|tmp|work)/[^\s\"']*")
+_UUID = re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f-]*")
+
+
+def made(report: dict[str, Any], *, command: str, commit: str, date: str, notes: list[str]) -> Record:
+    """The record of one target's report, without what names the machine that it ran on. Raises KeyError if the search
+    ended before the versions were known."""
+    (environment,) = report["environment"].values()
+    gpu = environment.get("gpu") or {}
+    versions = {k: str(environment[k]) for k in ("kernelopt", "python", "torch", "triton", "cuda")}
+    cut = [f"Cut short: {lever['lever']}: {lever['reason']}" for lever in report["levers"]
+           if "wall time" in lever["reason"] or "budget" in lever["reason"]]
+    return Record(command, commit, date, str(gpu.get("name", "")), str(gpu.get("driver", "")), versions,
+                  [*notes, *cut, REMOVED], _anonymous(report))
+
+
+def _anonymous(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {k: _anonymous(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_anonymous(v) for v in value]
+    if not isinstance(value, str):
+        return value
+    if key == "uuid" and value:
+        return "removed"
+    if key == "platform":
+        return value.split("-")[0]
+    if key == "executable":
+        return Path(value).name
+    return _UUID.sub("GPU", _FOLDERS.sub("(path)", value))
 
 
 def load(path: Path) -> Record:
