@@ -75,8 +75,6 @@ def optimise(session: Session, target: Target) -> TargetResult:
     work: _Work | None = None
     try:
         with session.model_worker("model") as worker:
-            if session.has_gpu:
-                _expect(session)
             work = _begin(session, worker, target, trials)
             with session.budget.searching(session.config.budget.search_s):
                 _levers(work, worker)
@@ -112,6 +110,8 @@ def _begin(session: Session, worker: Worker, target: Target, trials: Trials) -> 
     progress = session.progress
     progress.update(f"{target.name}: loading the model")
     versions = worker.call("hello", {}, timeout=120)
+    if session.has_gpu:
+        _expect(session)
     loaded = load(session, worker, target)
     if loaded["varies"]:
         raise declined(target, loaded["varies"])
