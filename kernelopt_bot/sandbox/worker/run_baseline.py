@@ -13,6 +13,7 @@ from kernelopt_bot.compiler._runtime import KernelSource, read_kernel
 from kernelopt_bot.sandbox.worker.lane import Lane
 from kernelopt_bot.sandbox.worker.launchers import Baseline, Promoted, Replaced
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.vendor_step import VendorStep
 
 Role = Literal["through", "inside", "dying"]
 
@@ -34,7 +35,9 @@ Passed = tuple[str | int | float | bool, ...]
 
 
 class RunBaseline:
-    """`kernels`: [{source, arguments: [buffer's name or number]}]; `buffers`: the run's, in the order of `arguments`.
+    """`kernels`: [{source, arguments: [buffer's name or number]} or a vendor call, {vendor, arguments, keywords,
+    result}]; `buffers`: the run's, in the order of `arguments`. What a vendor call returns is copied into its buffer
+    after the run, where that counts and `copies` is set: without, times are those of the wrapper.
 
     Raises WorkerFault bad_request for kernels and buffers that do not fit together, compile_failed for a source that
     cannot be loaded.
@@ -44,34 +47,33 @@ class RunBaseline:
                  lane: Lane) -> None:
         self.lane, self.folder = lane, os.path.join(folder, "kernels")
         self.buffers = {b.name: b for b in buffers}
-        self.steps: list[tuple[Baseline, Passed]] = []
-        for kernel in kernels:
-            baseline, passed = Baseline(kernel["source"], folder, lane), tuple(kernel["arguments"])
-            baseline.kernel.bind(passed)
-            unknown = {a for a in passed if isinstance(a, str)} - set(self.buffers)
-            if unknown:
-                raise WorkerFault("bad_request", f"{baseline.name}: no buffer {', '.join(sorted(unknown))} in the run")
-            self.steps.append((baseline, passed))
-        if not self.steps:
+        self.copies = True
+        self.steps: list[tuple[Baseline, Passed] | VendorStep] = []
+        touched = []
+        for data in kernels:
+            if "vendor" in data:
+                vendor = VendorStep.of(data)
+                self.steps.append(vendor)
+                touched.append(vendor.touched())
+            else:
+                baseline, passed = Baseline(data["source"], folder, lane), tuple(data["arguments"])
+                touched.append(_touched(baseline, passed))
+                self.steps.append((baseline, passed))
+            if unknown := set().union(*touched[-1]) - set(self.buffers):
+                raise WorkerFault("bad_request", f"no buffer {', '.join(sorted(unknown))} in the run")
+        own = [s for s in self.steps if not isinstance(s, VendorStep)]
+        if not own:
             raise WorkerFault("bad_request", "a run of no kernels")
-        touched = [self._touched(b, passed) for b, passed in self.steps]
         self.stored: AbstractSet[str] = frozenset(
             n for n, b in self.buffers.items() if b.role == "through" and any(n in s for _, s in touched))
         self.loaded: AbstractSet[str] = frozenset(
             n for n, b in self.buffers.items() if b.role != "inside" and _comes_in(b, touched))
         self.changed: AbstractSet[str] = frozenset().union(*(stores for _, stores in touched))
-        self.name = " + ".join(b.name for b, _ in self.steps)
-        first = read_kernel(self.steps[0][0].kernel.source)
+        self.name = " + ".join(s.name if isinstance(s, VendorStep) else s[0].name for s in self.steps)
+        first = read_kernel(own[0][0].kernel.source)
         self.bound: KernelSource = replace(
             first, signature={n: b.type for n, b in self.buffers.items()},
             divisible=frozenset(n for n, b in self.buffers.items() if b.divisible))
-
-    def _touched(self, baseline: Baseline, passed: Passed) -> tuple[set[str], set[str]]:
-        """Buffers that one call (loads from, stores to)."""
-        bound = baseline.kernel.bind(passed)
-        loads, stores = ({str(bound[p]) for p in names if isinstance(bound.get(p), str)}
-                         for names in (baseline.loaded, baseline.stored))
-        return loads, stores
 
     def bind(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """`arguments` of `check_step` by buffer name. Raises WorkerFault if the count is wrong."""
@@ -80,19 +82,48 @@ class RunBaseline:
         return dict(zip(self.buffers, arguments, strict=True))
 
     def __call__(self, arguments: Mapping[str, Any]) -> None:
-        for baseline, passed in self.steps:
-            baseline.launch([arguments[a] if isinstance(a, str) else a for a in passed])
+        buffers = dict(arguments)
+        for step in self.steps:
+            if isinstance(step, VendorStep):
+                step.launch(buffers)
+            else:
+                baseline, passed = step
+                baseline.launch([buffers[a] if isinstance(a, str) else a for a in passed])
+        if self.copies:
+            self._return(arguments, buffers)
+
+    def _return(self, arguments: Mapping[str, Any], buffers: Mapping[str, Any]) -> None:
+        """Results of vendor calls, and what kernels made of them in place, into the run's own memory."""
+        for name in self.stored:
+            if buffers[name] is not arguments[name]:
+                arguments[name].copy_(buffers[name])
 
     def promoted(self) -> Callable[[Mapping[str, Any]], None]:
-        """All kernels in float64, what passes between them too. Raises CannotPromote."""
-        promoted: list[tuple[Promoted, Passed]] = [(b.promoted(), passed) for b, passed in self.steps]
+        """All steps in float64, what passes between them too. Raises CannotPromote."""
+        promoted: list[tuple[Promoted, Passed] | VendorStep] = [
+            s if isinstance(s, VendorStep) else (s[0].promoted(), s[1]) for s in self.steps]
 
         def call(arguments: Mapping[str, Any]) -> None:
-            for kernel, passed in promoted:
+            buffers = dict(arguments)
+            for step in promoted:
+                if isinstance(step, VendorStep):
+                    step.launch(buffers)
+                    continue
+                kernel, passed = step
                 named = zip(kernel.kernel.parameters, passed, strict=True)
-                kernel({n: arguments[a] if isinstance(a, str) else a for n, a in named})
+                kernel({n: buffers[a] if isinstance(a, str) else a for n, a in named})
+            self._return(arguments, buffers)
 
         return call
+
+
+def _touched(baseline: Baseline, passed: Passed) -> tuple[set[str], set[str]]:
+    """Buffers that one call (loads from, stores to)."""
+    bound = baseline.kernel.bind(passed)
+    loads, stores = ({str(bound[p]) for p in names if isinstance(bound.get(p), str)}
+                     for names in (baseline.loaded, baseline.stored))
+    # A buffer that a kernel takes and does not touch must be one of the run all the same.
+    return loads | ({a for a in passed if isinstance(a, str)} - stores), stores
 
 
 def _comes_in(buffer: RunBuffer, touched: Sequence[tuple[set[str], set[str]]]) -> bool:

@@ -23,7 +23,7 @@ from kernelopt_bot.sandbox.worker.lane import need_lane
 from kernelopt_bot.sandbox.worker.launchers import LOST, Candidate, Runner, lost, run
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.roofs import event
-from kernelopt_bot.sandbox.worker.run_baseline import open_baseline
+from kernelopt_bot.sandbox.worker.run_baseline import RunBaseline, open_baseline
 from kernelopt_bot.sandbox.worker.tensors import Scratch
 
 BUSY_CYCLES = 200_000
@@ -70,6 +70,8 @@ class _Race:
     def __init__(self, params: Mapping[str, Any], scratch: Scratch, folder: str) -> None:
         self.device = need_lane("cuda")
         self.kernel = open_baseline(params["baseline"], folder, "cuda")
+        if isinstance(self.kernel, RunBaseline):
+            self.kernel.copies = False
         self.slots, self.scalars = step_arguments(
             self.kernel, params["arguments"], params["baseline"].get("integers", {}))
         generator = seeds.generator(str(params.get("secret", "time")), "time_step", 0, self.device)
