@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch
-from kernelopt_bot.playbook.affine import Digit, digit
+from kernelopt_bot.playbook.affine import Digit, affine, digit
 from kernelopt_bot.playbook.emit import Function, candidate, plain, runtime_parameters, understood
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, access_of, name_of
 from kernelopt_bot.playbook.masks import within, without
@@ -153,13 +153,26 @@ def tiled(source: KernelSource, rows: Rows, tile: int, columns: int) -> list[ast
     if any(reads(s) & {"xindex", "XBLOCK", "xoffset"} for s in body):
         raise NotUnderstood("the flat index is used otherwise")
     body = masked([*outer, *without(body, {"xmask"})], ragged, short)
-    if wide:
-        head = [t for s in head for t in ([s, *statements("xrow = xrow.to(tl.int64)")]
-                                          if name_of(s) == "xrow" else [s])]
+    long = {"xrow"} if wide and tile == 1 else set()
+    long |= {"xcolumn"} if wide and not short_columns(source, rows) else set()
+    head = [t for s in head for t in ([s, *statements(f"{name_of(s)} = {name_of(s)}.to(tl.int64)")]
+                                      if name_of(s) in long else [s])]
     body = quick_maxima(source, body)
     if tile > 1:
         return [*head, *body]
     return [*head, *_branches(body, outer, rows, columns)]
+
+
+def short_columns(source: KernelSource, rows: Rows) -> bool:
+    """True if no index moves by 2^31 elements or more along a row, so that columns do with 32 bits."""
+    definitions = {name_of(s): s.value for s in source.body if isinstance(s, ast.Assign) and name_of(s)}
+    definitions = {n: v for n, v in definitions.items() if n not in rows.digits}
+    try:
+        indices = [affine(a.index, definitions, rows.digits) for a in source.accesses]
+    except NotUnderstood:
+        return False
+    return all(sum(abs(c) for n, c in index.terms.items() if "xrow" not in _text(rows.digits[n], rows.inner))
+               * rows.inner + abs(index.constant) < 1 << 31 for index in indices)
 
 
 def masked(body: list[ast.stmt], ragged: bool, short: bool) -> list[ast.stmt]:
@@ -220,7 +233,8 @@ def _branches(body: list[ast.stmt], outer: list[ast.stmt], rows: Rows, columns: 
         return body
     chains: list[tuple[str, list[ast.stmt]]] = []
     for variable, test, part in tests[:_BRANCHES]:
-        chains.append((test, within_region(body, found, variable, part)))
+        whole = {"xcolumn_mask"} if names[variable] == "xcolumn" else set()
+        chains.append((test, within_region(without(body, whole), found, variable, part)))
     lines: list[str] = []
     shared = [s for s in body if name_of(s) in names]
     for number, (test, branch) in enumerate(chains):

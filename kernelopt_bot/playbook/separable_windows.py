@@ -172,6 +172,8 @@ for window_r in tl.static_range(0, {window.width}):
         along += (f"    window_in = (window_at + window_first >= {low}) & (window_at + window_first < {high})\n"
                   f"    window_taken = tl.where(window_in, window_taken, {window.neutral})\n")
     along += f"    {window.result} = " + combine.format(a=window.result, b="window_taken") + "\n"
+    if wide:
+        along += "window_x = window_x.to(tl.int64)\n"
     body += [*statements(along), *_widened(_outputs(window), wide)]
     return body if window.rows % stretch.rows else without(body, {"xmask"})
 

@@ -65,6 +65,9 @@ CASES: dict[str, Case] = {
     "cat_3x1400": (lambda a, b: torch.cat([F.relu(a), b], -1), (E(3, 600), E(3, 800))),
     "pad_2x3x9x70": (lambda x: F.pad(x, (1, 2, 1, 1)), (E(2, 3, 9, 70),)),
     "upsample_2x7x9": (lambda x: F.interpolate(x, scale_factor=2), (E(1, 2, 7, 9),)),
+    "channels_last_2x5x6x7": (lambda x: x.to(memory_format=torch.channels_last) * 2, (E(2, 5, 6, 7),)),
+    "channels_first_2x70x9x8": (lambda x, b: (x.permute(0, 3, 1, 2) + b[None, :, None, None]).contiguous(),
+                                (E(2, 9, 8, 70), E(70))),
     "relu_1000": (lambda x: torch.relu(x) + 1, (E(1000),)),
     "multiply_in_place_7x50": (lambda x, y: x.mul_(y), (E(7, 50), E(7, 50))),
 }
