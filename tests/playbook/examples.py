@@ -16,6 +16,8 @@ SMALL_CACHE = Roofs("small", "", 1e12, {}, 1024, 4, "assumed")
 
 ONE_PROCESSOR = Roofs("one", "", 1e12, {}, 1 << 20, 1, "assumed")
 """A device with so few multiprocessors that three long rows are many."""
+SAME_CODE = ("launch_configuration", "cache_hints")
+"""Techniques that leave the computation as it is: one proposal, one draw of inputs."""
 LONG = ("row_pipeline", "rows_in_flight", "kept_rows")
 """Techniques for rows that are longer than the captured ones."""
 GROWN = (("softmax_3x2051", "2051", "17001"), ("layernorm_3x2050", "2050", "17002"), ("l2norm_3x2047", "2047", "24576"),
@@ -40,7 +42,8 @@ def examples() -> dict[str, Example]:
                     if (technique.name == "cache_hints") != (roofs is SMALL_CACHE) or technique.applies(place) is None:
                         continue
                     proposed = list(technique.propose(place))
-                    wanted = {c.id: c for c in (proposed[:1] if torch == "torch2.11" else proposed[:1] + proposed[-1:])}
+                    first = torch == "torch2.11" or technique.name in SAME_CODE
+                    wanted = {c.id: c for c in (proposed[:1] if first else proposed[:1] + proposed[-1:])}
                     for candidate in wanted.values():
                         label = f"{torch}-{name}-{candidate.id}"
                         found[label] = Example(label, call, place, candidate)

@@ -80,7 +80,7 @@ def _in_process(script: str, cases: list[dict[str, Any]], folder: Path, more: di
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, str(Path(__file__).parent / script), str(folder / "cases.json"), str(folder / "out.json")],
-        env=environment, capture_output=True, text=True, timeout=400)
+        env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     results: list[dict[str, Any]] = json.loads((folder / "out.json").read_text())
     return results
