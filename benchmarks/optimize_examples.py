@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import platform
 import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +29,22 @@ def commit() -> str:
     done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40"],
                           capture_output=True, text=True, check=False)
     return done.stdout.strip()
+
+
+def graphics() -> tuple[str, str]:
+    """(name, driver) of the first GPU, empty without one."""
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                              capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "", ""
+    name, driver = done.stdout.splitlines()[0].split(",")
+    return name.strip(), driver.strip()
+
+
+def versions() -> dict[str, str]:
+    """Of this environment: python, torch, triton."""
+    return {"python": platform.python_version(), "torch": version("torch"), "triton": version("triton")}
 
 
 def optimise(name: str, options: list[str], notes: list[str]) -> Record | None:
