@@ -22,6 +22,9 @@ Device = Literal["cuda", "cpu"]
 _NO_GAP = 0.01
 """Share of the call below which waiting for the host cannot repay a launch lever (smaller than min_gain 1.03)."""
 
+LEAST_SAVED = 0.02
+"""Share of a call that an option must be able to save to be worth its compilation: min_gain 1.03 asks for 0.029."""
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -73,27 +76,32 @@ class _Proposal:
     cost: float
     """Compilations of the target that a try is worth; autotuning counts several."""
     why: str
+    acts: Literal["kernels", "fusion", "all"] = "kernels"
+    """What it can change: how single generated kernels run, which of them there are, or vendor calls too."""
 
 
 _GPU: tuple[_Proposal, ...] = (
     _Proposal({"layout_optimization": False}, lambda f: f.convolutions > 0, 1.6, 1,
-              "convolutions: layout copies round a vendor call, and its choice of algorithm"),
+              "convolutions: layout copies round a vendor call, and its choice of algorithm", acts="all"),
     _Proposal({"force_layout_optimization": True}, lambda f: f.convolutions > 1, 1.15, 1,
-              "several convolutions in a row can stay channels-last"),
-    _Proposal({"conv_1x1_as_mm": True}, lambda f: f.convolutions > 0, 1.1, 1, "1x1 convolutions as products"),
+              "several convolutions in a row can stay channels-last", acts="all"),
+    _Proposal({"conv_1x1_as_mm": True}, lambda f: f.convolutions > 0, 1.1, 1,
+              "1x1 convolutions as products", acts="all"),
     _Proposal({"unroll_reductions_threshold": 32}, lambda f: f.short_reductions > 0, 1.5, 1,
               "reductions over a short window: written out, neighbours share what they read"),
-    _Proposal({"unroll_reductions_threshold": 1}, lambda f: f.reductions + f.pointwise > 0, 1.02, 1,
-              "short sums kept as reductions"),
+    _Proposal({"unroll_reductions_threshold": 1}, lambda f: f.reductions > 0, 1.02, 1,
+              "short sums kept as reductions", acts="fusion"),
     _Proposal({"triton.cooperative_reductions": True}, lambda f: f.long_reductions > 0, 1.15, 1,
-              "few long rows: several programs share one"),
-    _Proposal({"split_reductions": False}, lambda f: f.long_reductions > 0, 1.1, 1, "long rows reduced in one kernel"),
+              "few long rows: several programs share one", acts="fusion"),
+    _Proposal({"split_reductions": False}, lambda f: f.long_reductions > 0, 1.1, 1,
+              "long rows reduced in one kernel", acts="fusion"),
     _Proposal({"triton.persistent_reductions": False}, lambda f: f.reductions > 0, 1.03, 1,
               "rows looped over instead of kept"),
     _Proposal({"triton.multi_kernel": 1}, lambda f: f.reductions > 0, 1.05, 2, "looped or persistent, by time"),
-    _Proposal({"online_softmax": False}, lambda f: f.reductions > 0, 1.05, 1, "two plain passes instead of one online"),
+    _Proposal({"online_softmax": False}, lambda f: f.reductions > 0, 1.05, 1,
+              "two plain passes instead of one online", acts="fusion"),
     _Proposal({"triton.mix_order_reduction": False}, lambda f: f.reductions > 1, 1.03, 1,
-              "reductions of different order apart"),
+              "reductions of different order apart", acts="fusion"),
     _Proposal({"triton.tile_reductions": True}, lambda f: f.reductions > 0, 1.03, 1, "tiled reductions"),
     _Proposal({"triton.prefer_nd_tiling": True}, lambda f: f.pointwise > 0, 1.05, 1,
               "index division turned into grid axes"),
@@ -101,15 +109,22 @@ _GPU: tuple[_Proposal, ...] = (
               "index division turned into three grid axes"),
     _Proposal({"coordinate_descent_tuning": True}, lambda f: f.kernels > 0, 1.05, 4, "block sizes by measurement"),
     _Proposal({"max_autotune_pointwise": True}, lambda f: f.kernels > 0, 1.04, 3, "block sizes from a longer list"),
-    _Proposal({"aggressive_fusion": True}, lambda f: f.kernels > 2, 1.05, 1, "several kernels to merge"),
-    _Proposal({"combo_kernels": True}, lambda f: f.kernels > 3, 1.04, 1, "independent kernels in one launch"),
-    _Proposal({"benchmark_fusion": True}, lambda f: f.kernels > 1, 1.03, 4, "merges decided by measurement"),
-    _Proposal({"force_pointwise_cat": True}, lambda f: f.concatenations > 0, 1.05, 1, "concatenations written once"),
-    _Proposal({"epilogue_fusion": False}, lambda f: f.vendor > 0 and f.kernels > 0, 1.01, 1, "tails apart"),
-    _Proposal({"shape_padding": False}, lambda f: f.products > 0, 1.02, 1, "products without padding copies"),
-    _Proposal({"decompose_mem_bound_mm": True}, lambda f: f.products > 0, 1.03, 1, "thin products as one kernel"),
-    _Proposal({"max_autotune_gemm": True}, lambda f: f.products > 0, 1.05, 10, "products picked by measurement"),
-    _Proposal({"comprehensive_padding": False}, lambda f: f.kernels > 1, 1.01, 1, "unpadded intermediates"),
+    _Proposal({"aggressive_fusion": True}, lambda f: f.kernels > 2, 1.05, 1, "several kernels to merge", acts="fusion"),
+    _Proposal({"combo_kernels": True}, lambda f: f.kernels > 3, 1.04, 1,
+              "independent kernels in one launch", acts="fusion"),
+    _Proposal({"benchmark_fusion": True}, lambda f: f.kernels > 1, 1.03, 4,
+              "merges decided by measurement", acts="fusion"),
+    _Proposal({"force_pointwise_cat": True}, lambda f: f.concatenations > 0, 1.05, 1,
+              "concatenations written once", acts="fusion"),
+    _Proposal({"epilogue_fusion": False}, lambda f: f.vendor > 0 and f.kernels > 0, 1.01, 1, "tails apart", acts="all"),
+    _Proposal({"shape_padding": False}, lambda f: f.products > 0, 1.02, 1,
+              "products without padding copies", acts="all"),
+    _Proposal({"decompose_mem_bound_mm": True}, lambda f: f.products > 0, 1.03, 1,
+              "thin products as one kernel", acts="all"),
+    _Proposal({"max_autotune_gemm": True}, lambda f: f.products > 0, 1.05, 10,
+              "products picked by measurement", acts="all"),
+    _Proposal({"comprehensive_padding": False}, lambda f: f.kernels > 1, 1.01, 1,
+              "unpadded intermediates", acts="fusion"),
 )
 
 _CPU: tuple[_Proposal, ...] = (
@@ -130,9 +145,24 @@ _CPU: tuple[_Proposal, ...] = (
 def dispatch(program: Program, profile: Profile | None, device: Device) -> tuple[OptionsCandidate, ...]:
     """Single changes of options, best expected gain for each unit of cost first; only what the contract allows."""
     known = facts(program, profile)
-    wanted = [p for p in (_CPU if device == "cpu" else _GPU) if p.wanted(known)]
+    wanted = [p for p in (_CPU if device == "cpu" else _GPU) if p.wanted(known) and _can_pay(p, profile, device)]
     ordered = sorted(wanted, key=lambda p: (-(p.gain - 1.0) / p.cost, json.dumps(dict(p.options), sort_keys=True)))
     return _candidates("dispatch", [(p.options, p.why) for p in ordered], device)
+
+
+def _can_pay(proposal: _Proposal, profile: Profile | None, device: Device) -> bool:
+    """Whether the steps that an option can change have enough to save of the call. Amdahl's law with a generous hand:
+    single kernels can reach their floor and save half as much again for what a time alone does not show, other
+    kernels can halve the time of all of them, and what vendor calls can save nobody knows."""
+    if device == "cpu" or proposal.acts == "all" or profile is None or not profile.call_us:
+        return True
+    generated = [s for s in profile.steps if s.kind == "kernel"]
+    if any(s.time_us is None for s in generated):
+        return True
+    saved = 1.5 * sum(s.savings_us for s in generated)
+    if proposal.acts == "fusion" and len(generated) > 1:
+        saved = max(saved, 0.5 * sum(s.time_us or 0.0 for s in generated))
+    return saved >= LEAST_SAVED * profile.call_us
 
 
 def launch(program: Program, profile: Profile | None, device: Device) -> tuple[OptionsCandidate, ...]:

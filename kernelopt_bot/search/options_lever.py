@@ -21,6 +21,8 @@ from kernelopt_bot.search.trials import Trials
 
 SCREENED = {"cuda": 6, "cpu": 2}
 """Candidates compiled for a first look, cheapest first; C++ code takes some ten seconds to compile."""
+SCREENING_SHARE = 0.25
+"""Of what is left of the wall time: a large model's compilations would leave nothing for the gates."""
 ATTEMPTS: Mapping[Lever, int] = {"dispatch": 2, "launch": 1}
 """Candidates of one lever taken through the gates, most promising first."""
 
@@ -53,8 +55,13 @@ def run(session: Session, worker: Worker, stack: Stack, program: Program, profil
     session.progress.update(f"{lever}: screening {len(allowed)} candidates")
     verdicts = {c.id: v for c, v in allowed}
     found = screening.screen(worker, stack, [c for c, _ in allowed], settings, session.secret,
-                             bootstrap_seed(session.secret), has_gpu=session.has_gpu)
+                             bootstrap_seed(session.secret), has_gpu=session.has_gpu,
+                             limit_s=SCREENING_SHARE * session.budget.left().wall_s)
     promising = [s for s in found if s.promising]
+    seen = {s.candidate.id for s in found}
+    for candidate, verdict in allowed:
+        if candidate.id not in seen:
+            trials.judged(candidate, verdict, note="not screened: compiling the ones before took long enough")
     for s in found:
         trials.judged(s.candidate, verdicts[s.candidate.id],
                       note=s.reason if s.promising else f"discarded in {s.reason}")

@@ -5,6 +5,8 @@ A screening is no gate: it only orders and discards, and nothing that it measure
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +19,8 @@ from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.search.stack import DEFAULT, Stack
 
 TIMEOUT_S = 900.0
+TOGETHER = 3
+"""Candidates compiled and timed in one call."""
 SECONDS = {True: 0.4, False: 1.0}
 """Measuring time for each candidate, on a GPU and on a CPU, whose calls vary more."""
 
@@ -33,10 +37,19 @@ class Screened:
 
 
 def screen(worker: Worker, stack: Stack, candidates: Sequence[OptionsCandidate], settings: Settings, secret: str,
-           seed: int, *, has_gpu: bool) -> tuple[Screened, ...]:
-    """Fastest first. Raises WorkerError."""
-    if not candidates:
-        return ()
+           seed: int, *, has_gpu: bool, limit_s: float = math.inf) -> tuple[Screened, ...]:
+    """Fastest first; some at a time in the given order, none any more after `limit_s` (seconds). Raises WorkerError."""
+    found: list[Screened] = []
+    begin = time.monotonic()
+    for start in range(0, len(candidates), TOGETHER):
+        if found and time.monotonic() - begin > limit_s:
+            break
+        found += _some(worker, stack, candidates[start : start + TOGETHER], settings, secret, seed, has_gpu)
+    return tuple(sorted(found, key=lambda s: -s.speedup))
+
+
+def _some(worker: Worker, stack: Stack, candidates: Sequence[OptionsCandidate], settings: Settings, secret: str,
+          seed: int, has_gpu: bool) -> list[Screened]:
     before = {**DEFAULT, "name": "before", "options": dict(stack.options)}
     arms = [{**DEFAULT, "name": c.id, "options": {**stack.options, **c.options}} for c in candidates]
     answer = worker.call("time_model", {
@@ -59,4 +72,4 @@ def screen(worker: Worker, stack: Stack, candidates: Sequence[OptionsCandidate],
         high = float(np.exp(np.quantile(means, 0.975)))
         found.append(Screened(candidate, centre, high, high > settings.min_gain,
                               f"screening: {centre:.3f}x [up to {high:.3f}]"))
-    return tuple(sorted(found, key=lambda s: -s.speedup))
+    return found

@@ -5,7 +5,7 @@ import torch._inductor.config as inductor
 
 from kernelopt_bot.compiler.program import Graph, Kernel, Program, Step
 from kernelopt_bot.contract import options as contract
-from kernelopt_bot.device.profile import Profile, Roofs
+from kernelopt_bot.device.profile import Profile, Roofs, StepProfile
 from kernelopt_bot.search import levers
 from kernelopt_bot.search.levers import Device
 
@@ -84,3 +84,29 @@ def test_combining_keeps_the_earlier_on_a_conflict() -> None:
     assert both is not None
     assert both.options == {"unroll_reductions_threshold": 32, "layout_optimization": False}
     assert levers.combine("dispatch", [first], "cuda") is None and levers.combine("dispatch", [], "cuda") is None
+
+
+def measured(call_us: float, *steps: tuple[str, float, float]) -> Profile:
+    """Steps as (kind, time, floor) in microseconds."""
+    return Profile(ROOFS, call_us, None, 0.0, tuple(
+        StepProfile(0, n, "s", kind, time, 0, None, floor, time / floor, time - floor)
+        for n, (kind, time, floor) in enumerate(steps)))
+
+
+def asked(given: Program, found: Profile) -> set[str]:
+    return {name for c in levers.dispatch(given, found, "cuda") for name in c.options}
+
+
+def test_nothing_is_compiled_for_what_the_steps_cannot_save() -> None:
+    single = program((), (("reduction", {"x": 8, "r0_": 65536}),))
+    assert asked(single, measured(100.0, ("kernel", 90.0, 89.5))) == set(), "at its floor"
+    assert {"split_reductions", "coordinate_descent_tuning"} <= asked(single, measured(100.0, ("kernel", 90.0, 60.0)))
+
+
+def test_several_kernels_may_become_fewer_and_vendor_calls_faster_whatever_their_floors() -> None:
+    given = program(("extern_kernels.convolution",), (("pointwise", {"x": 8}),) * 4)
+    at_floor = measured(100.0, ("vendor", 50.0, 1.0), *[("kernel", 10.0, 9.9)] * 4)
+    found = asked(given, at_floor)
+    assert {"layout_optimization", "aggressive_fusion"} <= found and "triton.prefer_nd_tiling" not in found
+    small = measured(1000.0, ("vendor", 950.0, 1.0), *[("kernel", 1.0, 0.9)] * 4)
+    assert "layout_optimization" in asked(given, small) and "aggressive_fusion" not in asked(given, small)
