@@ -1,4 +1,4 @@
-"""The playbook's techniques for reductions, each on steps it is made for: proposals, gate 1, race, gate 2.
+"""The playbook's techniques, each on steps it is made for: proposals, gate 1, race, gate 2.
 
     python -m benchmarks.techniques OUT [NAME...] [--device cuda:0] [--seconds 170] [--sandbox auto]
 
@@ -32,7 +32,7 @@ import click
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.optimize_examples import commit, graphics, versions
+from benchmarks.optimize_examples import commit
 from kernelopt_bot.config import Config
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.device import roofs
@@ -54,9 +54,11 @@ from kernelopt_bot.search.sites import Place, configured, places
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = "benchmarks/technique_models.py"
 NAMES = ("VocabularySoftmax", "UnitRows", "WideLayerNorm", "HalfSoftmax", "LogPartition", "FewLongRows", "ColumnNorms",
-         "GroupTail", "SquaredLoss")
-TECHNIQUES = ("aligned_rows", "kept_rows", "online_softmax", "persistent_reduction", "reversed_passes", "row_pipeline",
-              "rows_in_flight", "shifted_sums", "split_reduction")
+         "GroupTail", "SquaredLoss", "DilatedPool", "PatchMeans", "SlidingMaximum", "RunningSum", "RemainingSum",
+         "JoinedChannels", "ChannelsLast")
+TECHNIQUES = ("aligned_rows", "carried_scan", "kept_rows", "layout_tiles", "online_softmax",
+              "persistent_reduction", "reversed_passes", "row_pipeline", "row_tiles", "rows_in_flight",
+              "separable_windows", "serial_reduction", "shifted_sums", "split_reduction")
 FOR_EACH_TECHNIQUE = 4
 LEAST_SHARE = 0.05
 PAIRS = 8
@@ -75,6 +77,8 @@ class Bench:
     folder: Path
     roofs: Roofs
     arch: int
+    known: Mapping[str, Any]
+    """What a worker says of its machine (`hello`)."""
 
     @property
     def pretends(self) -> bool:
@@ -190,13 +194,14 @@ def line(record: Mapping[str, Any]) -> str:
 
 def begun(device: str, sandbox: str, folder: Path) -> Bench:
     """Raises KerneloptError where there is no such device or no jail."""
-    jail, _ = probe.select(sandbox, python=sys.executable, device="cpu" if device == "pretend" else device)
-    if device == "pretend":
-        return Bench(device, jail, folder, roofs.pretended(), pretend_lever.ARCH)
-    with Worker("kernel", python=sys.executable, jail=jail, scratch=folder / "roofs", device=device) as worker:
-        gpu = worker.call("hello", {}, timeout=TIMEOUT_S)["gpu"]
-        major, minor = gpu["capability"]
-        return Bench(device, jail, folder, roofs.measured(worker.call, gpu), 10 * major + minor)
+    real = "cpu" if device == "pretend" else device
+    jail, _ = probe.select(sandbox, python=sys.executable, device=real)
+    with Worker("kernel", python=sys.executable, jail=jail, scratch=folder / "roofs", device=real) as worker:
+        known = worker.call("hello", {}, timeout=TIMEOUT_S)
+        if device == "pretend":
+            return Bench(device, jail, folder, roofs.pretended(), pretend_lever.ARCH, known)
+        major, minor = known["gpu"]["capability"]
+        return Bench(device, jail, folder, roofs.measured(worker.call, known["gpu"]), 10 * major + minor, known)
 
 
 @click.command()
@@ -208,16 +213,17 @@ def begun(device: str, sandbox: str, folder: Path) -> Bench:
 def main(out: Path, names: tuple[str, ...], device: str, seconds: float, sandbox: str) -> None:
     begin = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    gpu, driver = graphics()
-    kind = "h200" if "H200" in gpu else (gpu or "cpu").lower().replace(" ", "-")
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    record: dict[str, Any] = {
-        "command": f"python -m benchmarks.techniques OUT --device {device}", "commit": commit(), "gpu": gpu,
-        "driver": driver, "versions": versions(), "date": date, "notes": [], "steps": []}
-    path = out / f"techniques_{kind}_{date}.json"
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.enter_context(exclusive(device, "cpu" if device == "pretend" else "cuda", Silent()))
         bench = begun(device, sandbox, Path(folder))
+        gpu = bench.known.get("gpu") or {"name": "", "driver": ""}
+        kind = "h200" if "H200" in gpu["name"] else (gpu["name"] or "pretended").lower().replace(" ", "-")
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        record: dict[str, Any] = {
+            "command": f"python -m benchmarks.techniques OUT --device {device}", "commit": commit(),
+            "gpu": gpu["name"], "driver": gpu["driver"], "date": date, "notes": [], "steps": [],
+            "versions": {k: bench.known.get(k) for k in ("python", "torch", "triton", "cuda")}}
+        path = out / f"techniques_{kind}_{date}.json"
         compiling = stack.enter_context(bench.worker("kernel", "compile", gpu=False))
         worker = stack.enter_context(bench.worker("kernel", "kernels", interpret=bench.pretends))
         print(HEADER, flush=True)
@@ -236,7 +242,7 @@ def main(out: Path, names: tuple[str, ...], device: str, seconds: float, sandbox
                 print(record["notes"][-1], flush=True)
             print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
             path.write_text(json.dumps(record, indent=1) + "\n")
-    print(path)
+        print(path)
 
 
 if __name__ == "__main__":
