@@ -122,6 +122,8 @@ def from_report(report: Mapping[str, Any], begun: Record, total_s: float) -> Rec
     if any(r.adopted for r in levers.values()) and "default" in compared:
         times["candidate"] = compared["default"]["candidate_ms"] * 1e3
     noise = next(iter(report["noise"]), None)
+    if not compared:
+        metric = cache = ""
     return Record(
         begun.level, begun.number, status_of(target["error"], target["error_kind"]), begun.environment, begun.settings,
         begun.date, metric, cache, times, gains, {k: _known(v) for k, v in compared.items()}, levers,
@@ -155,9 +157,11 @@ def _gains(compared: Mapping[str, Any], levers: Mapping[str, LeverResult], sets:
             gains[name] = _known(sets[levers_of_it])
         elif adopting - without:
             known = levers.get("dispatch")
-            if known is not None and known.gain is not None:
+            # On top of launch its gain says nothing of it alone.
+            first = next((lever for lever in levers if lever in ("dispatch", "launch")), "") == "dispatch"
+            if first and known is not None and known.gain is not None:
                 gains[name] = known.gain
-            note = f"{name} could not be built alone: what dispatch gave counts"
+            note = f"{name} could not be built alone: it counts as what dispatch gave before launch, else as 1.0"
     return gains, note
 
 

@@ -138,40 +138,39 @@ def first_calls(session: Session, target: Target, stack: Stack) -> FirstCall | N
 
 @dataclass(frozen=True)
 class Untouched:
-    """The compiler's own code where nothing was adopted: `against` has it in the candidate's place."""
+    """The compiler's own code where nothing was adopted; `against` has it in the candidate's place."""
 
-    against: tuple[Comparison, ...]
-    noise: Noise | None
-    peak_bytes: Mapping[str, int]
+    against: tuple[Comparison, ...] = ()
+    noise: Noise | None = None
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
-def untouched(session: Session, worker: Worker, settings: Settings) -> Untouched:
-    """Eager and reduce-overhead against the default, which is what stays; max-autotune, slow to compile, is left out.
+def untouched(session: Session, worker: Worker, settings: Settings, *, others: bool) -> Untouched:
+    """The default against itself, where no candidate came as far as gate 4: how noisy this machine is.
 
-    Raises WorkerError.
+    With `others` also eager and reduce-overhead, but not max-autotune, which is slow to compile. Empty, with a note,
+    where it cannot be measured.
     """
-    session.progress.update("timing the baselines")
-    arms = [a for a in baselines(session.has_gpu)[0] if a["name"] not in ("default", "max-autotune")]
-    measured = performance.measure(
-        worker, candidate={**DEFAULT, "name": "candidate"}, baselines=[dict(DEFAULT), *arms],
-        settings=replace(settings, budget_s=settings.budget_s / 2), lever="dispatch", has_gpu=session.has_gpu,
-        secret=session.secret, seed=bootstrap_seed(session.secret), others=False)
-    return Untouched(decisive(measured, session, settings), measured.noise, measured.peak_bytes)
-
-
-def control(session: Session, worker: Worker, settings: Settings) -> Noise | None:
-    """The default against itself, where no candidate came as far as gate 4: how noisy this machine is."""
-    session.progress.update("the default against itself (A/A)")
-    arms = [dict(DEFAULT), {**DEFAULT, "name": performance.CONTROL}]
+    session.progress.update("timing the baselines" if others else "the default against itself (A/A)")
+    arms = [a for a in baselines(session.has_gpu)[0] if a["name"] != "max-autotune"] if others else [dict(DEFAULT)]
+    pairs = [["default", performance.CONTROL], *([a["name"], "default"] for a in arms if a["name"] != "default")]
+    cache = settings.cache if session.has_gpu else "warm"
+    rng = np.random.default_rng(bootstrap_seed(session.secret))
+    found: list[Comparison] = []
     try:
         answer = worker.call("time_model", {
-            "arms": arms, "pairs": [["default", performance.CONTROL]], "metric": settings.metric,
-            "cache": settings.cache if session.has_gpu else "warm", "budget_s": settings.budget_s / 2,
-            "secret": session.secret, "check": False}, timeout=FIRST_CALL_TIMEOUT_S)
-        sample = answer["samples"][0]
-        found = statistics.estimate(sample["a_s"], sample["b_s"], np.random.default_rng(bootstrap_seed(session.secret)),
-                                    confidence=settings.confidence)
-    except (WorkerError, ValueError, IndexError) as e:
+            "arms": [*arms, {**DEFAULT, "name": performance.CONTROL}], "pairs": pairs, "metric": settings.metric,
+            "cache": cache, "budget_s": settings.budget_s / 2, "secret": session.secret, "check": False,
+            **({"caches": "shared"} if others else {})}, timeout=FIRST_CALL_TIMEOUT_S)
+        for sample in answer["samples"]:
+            e = statistics.estimate(sample["a_s"], sample["b_s"], rng, confidence=settings.confidence)
+            baseline, candidate = map(str, sample["pair"])
+            found.append(Comparison(baseline, candidate, settings.metric, cache, e.speedup, e.low, e.high,
+                                    e.a_s * 1e3, e.b_s * 1e3, e.blocks))
+        peak = {str(arm): int(size) for arm, size in answer["peak_bytes"].items()}
+    except (WorkerError, ValueError) as e:
         session.progress.note(f"A/A control: not measured: {e}")
-        return None
-    return Noise(found.speedup, found.low, found.high, found.blocks)
+        return Untouched()
+    aa = next((c for c in found if c.candidate == performance.CONTROL), None)
+    noise = Noise(aa.speedup, aa.low, aa.high, aa.pairs) if aa is not None else None
+    return Untouched(tuple(found) if others else (), noise, peak if others else {})

@@ -34,6 +34,10 @@ from kernelopt_bot.targets.target import Target
 
 ORDER: tuple[Lever, ...] = ("dispatch", "launch", "kernel")
 """Kernels last: in a launch-bound model their gain shows only once the host no longer holds the device up."""
+LAUNCH_BOUND = 0.5
+"""Share of a call in which the device waits for the host, from which the lever `launch` goes first: it is the one with
+the most to gain then, and what other options do to the device is seen only when the host no longer holds it up."""
+LAUNCH_BOUND_ORDER: tuple[Lever, ...] = ("launch", "dispatch", "kernel")
 INTERRUPTED = "interrupted"
 NOT_YET: Mapping[str, str] = {"region": "the lever `region` is not available in this release"}
 
@@ -57,7 +61,7 @@ class _Work:
     limit: str = ""
     """The limit of the budget that was reached before the levers `unreached`, in words."""
     unreached: list[Lever] = field(default_factory=list)
-    untouched: Untouched = Untouched()
+    untouched: Untouched = field(default_factory=Untouched)
     """The A/A control where no gate measured one; of a benchmark the baselines too."""
 
     @property
@@ -137,7 +141,9 @@ def _begin(session: Session, worker: Worker, target: Target, trials: Trials) -> 
 def _levers(work: _Work, worker: Worker) -> None:
     """Each lever that was asked for, on top of what was adopted before it."""
     asked = work.session.config.levers
-    for lever in (*ORDER, *(lv for lv in asked if lv not in ORDER)):
+    gap = work.profile.launch_gap
+    order = LAUNCH_BOUND_ORDER if work.session.has_gpu and gap is not None and gap > LAUNCH_BOUND else ORDER
+    for lever in (*order, *(lv for lv in asked if lv not in ORDER)):
         if lever not in asked:
             continue
         reason = NOT_YET.get(lever, "")

@@ -44,6 +44,8 @@ def test_a_set_that_could_not_be_built_counts_with_what_dispatch_gave() -> None:
               LeverGain("kernel", 1, comparison("default", 1.05)))
     record = recorded(adopted(levers=levers, sets={}))
     assert record.gain("kernel+dispatch") == 1.05 and "could not be built" in record.note
+    record = recorded(adopted(levers=(levers[1], levers[0], levers[2]), sets={}))
+    assert record.gain("kernel+dispatch") == 1.0 and "could not be built" in record.note
 
 
 def test_where_nothing_was_adopted_every_baseline_is_kept_and_nothing_is_gained() -> None:
@@ -74,6 +76,7 @@ def test_status(kind: str, status: str) -> None:
 def test_a_failed_target() -> None:
     record = recorded(replace(failed_result(), error_kind="target_import"))
     assert record.status == "unsupported" and record.gains == {} and "einops" in record.error
+    assert (record.metric, record.cache) == ("", "")
 
 
 def test_an_error_loses_the_traceback_but_not_what_to_do() -> None:
