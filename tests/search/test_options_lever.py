@@ -22,7 +22,7 @@ from tests.search.conftest import TARGET
 @pytest.mark.serial
 def test_the_launch_lever_takes_its_candidate_through_the_gates(
         session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screening, "SECONDS", 0.2)
+    monkeypatch.setattr(screening, "SECONDS", {False: 0.2})
     made = session(budget={"wall_s": 240})
     trials = Trials(made.archive, made.budget)
     # A gain that anything reaches in screening, so that the gates are what decides.

@@ -20,7 +20,7 @@ UNKNOWN = OptionsCandidate("unknown", "dispatch", {"an_option_that_is_not_there"
 @pytest.mark.slow
 @pytest.mark.serial
 def test_a_screening_orders_and_discards(session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screening, "SECONDS", 0.2)
+    monkeypatch.setattr(screening, "SECONDS", {False: 0.2})
     made = session()
     settings = replace(Settings(), min_gain=1000.0, cache="warm")
     with made.model_worker("model") as worker:
