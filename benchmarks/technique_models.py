@@ -1,4 +1,4 @@
-"""Small modules of ours, each with a step that one of the playbook's techniques for reductions is made for.
+"""Small modules of ours, each with a step that one of the playbook's techniques is made for.
 
 Sizes exceed an H200's L2 several times, so that the traffic to memory decides. `small_*` are for a look without a GPU.
 """
@@ -75,6 +75,55 @@ class SquaredLoss(nn.Module):
         return ((x - y) ** 2).mean()
 
 
+class DilatedPool(nn.Module):
+    """Largest values of dilated windows in three dimensions, padded."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.max_pool3d(x, 3, 2, 1, 3)
+
+
+class PatchMeans(nn.Module):
+    """Means of patches that do not overlap."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.avg_pool2d(x, 9)
+
+
+class SlidingMaximum(nn.Module):
+    """Largest values of a dilated window that slides along long rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.max_pool1d(x, 7, 1, 3, 2)
+
+
+class RunningSum(nn.Module):
+    """Prefix sums of weighted rows."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cumsum(x * y, 1)
+
+
+class RemainingSum(nn.Module):
+    """Suffix sums of rows: a flip, a scan, a flip."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flip(1).cumsum(1).flip(1)
+
+
+class JoinedChannels(nn.Module):
+    """Two activations side by side, in the manner of a dense block."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([F.relu(x), F.silu(y)], 1)
+
+
+class ChannelsLast(nn.Module):
+    """A change of memory layout with a scale."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * 0.5).to(memory_format=torch.channels_last)
+
+
 def _draws(*shape: int, dtype: torch.dtype = torch.float32, count: int = 1) -> Callable[[], list[Tensor]]:
     return lambda: [torch.randn(*shape, dtype=dtype) for _ in range(count)]
 
@@ -88,3 +137,10 @@ full_FewLongRows, small_FewLongRows = _draws(300, 1_000_003), _draws(3, 5001)
 full_ColumnNorms, small_ColumnNorms = _draws(131_072, 1536), _draws(500, 33)
 full_GroupTail, small_GroupTail = _draws(32, 64, 256, 256), _draws(2, 8, 20, 30)
 full_SquaredLoss, small_SquaredLoss = _draws(16_384, 8191, count=2), _draws(70, 101, count=2)
+full_DilatedPool, small_DilatedPool = _draws(16, 24, 112, 112, 128), _draws(1, 1, 7, 7, 24)
+full_PatchMeans, small_PatchMeans = _draws(16, 32, 900, 1024), _draws(1, 1, 23, 300)
+full_SlidingMaximum, small_SlidingMaximum = _draws(48, 128, 50_000), _draws(1, 2, 1100)
+full_RunningSum, small_RunningSum = _draws(8192, 24_576, count=2), _draws(2, 1537, count=2)
+full_RemainingSum, small_RemainingSum = _draws(8192, 24_576), _draws(2, 1500)
+full_JoinedChannels, small_JoinedChannels = _draws(64, 96, 72, 72, count=2), _draws(2, 2, 23, 23, count=2)
+full_ChannelsLast, small_ChannelsLast = _draws(64, 96, 112, 112), _draws(2, 5, 6, 7)

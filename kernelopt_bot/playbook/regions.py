@@ -12,7 +12,6 @@ from kernelopt_bot.playbook.kernel_source import NotUnderstood, name_of
 from kernelopt_bot.playbook.masks import without
 from kernelopt_bot.playbook.rewrite import drop_dead, substitute
 
-_OPERATORS = (ast.GtE, ast.Lt, ast.Gt, ast.LtE)
 _MIRRORED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.GtE: ast.LtE, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.Lt: ast.Gt}
 
@@ -20,14 +19,15 @@ _MIRRORED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
 def comparisons(body: Sequence[ast.stmt], variables: Collection[str]) -> dict[str, tuple[str, int, bool]]:
     """Name of a boolean -> (variable, threshold, whether it is true from the threshold on; else before it).
 
-    Only booleans that compare one of the index `variables`, with coefficient one, with a constant.
+    Only booleans that compare one of the index `variables`, with coefficient one, with a constant; two constants
+    compared have the variable '' and are decided everywhere.
     """
     definitions = {name_of(s): s.value for s in body if isinstance(s, ast.Assign) and name_of(s)}
     definitions = {n: v for n, v in definitions.items() if n not in variables}
     found = {}
     for name, value in definitions.items():
         match value:
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if isinstance(op, _OPERATORS):
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _MIRRORED:
                 try:
                     one, other = (affine(n, definitions, variables) for n in (left, right))
                 except NotUnderstood:
@@ -43,6 +43,9 @@ def comparisons(body: Sequence[ast.stmt], variables: Collection[str]) -> dict[st
 def _threshold(difference: Affine, op: ast.cmpop) -> tuple[str, int, bool] | None:
     """`difference op 0` as a threshold on its one variable."""
     match list(difference.terms.items()):
+        case []:
+            return "", 0, {ast.GtE: difference.constant >= 0, ast.Gt: difference.constant > 0,
+                           ast.Lt: difference.constant < 0, ast.LtE: difference.constant <= 0}[type(op)]
         case [(variable, 1)]:
             bound = -difference.constant
             match op:
@@ -73,7 +76,7 @@ def within_region(body: Sequence[ast.stmt], found: Mapping[str, tuple[str, int, 
     true: set[str] = set()
     false: set[str] = set()
     for name, (v, threshold, above) in found.items():
-        if v == variable and threshold <= region[0]:
+        if v in (variable, "") and threshold <= region[0]:
             (true if above else false).add(name)
         elif v == variable and threshold >= region[1]:
             (false if above else true).add(name)

@@ -55,7 +55,7 @@ class RowTiles:
             rows = rows_of(source)
         except NotUnderstood:
             return None
-        known = comparisons(source.body, rows.digits)
+        known = [v for v, _, _ in comparisons(source.body, rows.digits).values() if v]
         if site.headroom < 1.03 or (rows.inner >= _LONG and not known):
             return None
         gain = min(1.0 + 0.02 * len(rows.digits) + 0.015 * len(known), 1.8, site.headroom)
@@ -219,7 +219,7 @@ def _branches(body: list[ast.stmt], outer: list[ast.stmt], rows: Rows, columns: 
     names = {name_of(s): ast.unparse(s.value) for s in outer if isinstance(s, ast.Assign)}
     found = comparisons([s for s in body if name_of(s) not in names], names)
     tests: list[tuple[str, str, tuple[int, int]]] = []
-    for variable in dict.fromkeys(v for v, _, _ in found.values()):
+    for variable in dict.fromkeys(v for v, _, _ in found.values() if v):
         if names[variable] == "xcolumn":
             parts = [p for p in regions(found, variable, rows.inner) if p[1] - p[0] >= 2 * columns]
             tests += [(variable, f"(xstretch >= {p[0]}) & (xstretch + {columns} <= {p[1]})", p) for p in parts]

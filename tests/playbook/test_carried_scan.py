@@ -41,7 +41,8 @@ def test_a_row_of_whole_blocks_has_no_mask() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [
     ("arg0_0 + arg1_0", "arg1_0 + arg0_0"), ("arg0_0 + arg1_0", "arg0_0 - arg1_0"),
-    ("rbase == (RBLOCK - 1)", "rbase == 0"), ("roffset > 0", "roffset > 1"), ("tl.range(0, r0_numel", "tl.range(1, r0_numel"),
+    ("rbase == (RBLOCK - 1)", "rbase == 0"), ("roffset > 0", "roffset > 1"),
+    ("tl.range(0, r0_numel", "tl.range(1, r0_numel"),
     ("tmp2 = tl.broadcast_to(tmp1,", "tmp2 = tl.broadcast_to(tmp1 + roffset,")])
 def test_a_scan_of_another_form_is_refused(old: str, new: str) -> None:
     text = calls("cumsum_3x2100")[0]["source"]

@@ -30,6 +30,7 @@ def test_comparisons_are_thresholds_of_one_variable() -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("x > 3", ("x", 4, True)), ("x <= 3", ("x", 4, False)), ("5 > x", ("x", 5, False)), ("5 <= x", ("x", 5, True)),
+    ("2 >= 3", ("", 0, False)), ("2 <= 3", ("", 0, True)),
     ("x + y < 3", None), ("2 * x < 3", None), ("x == 3", None), ("x // 2 < 3", None)])
 def test_only_decidable_comparisons_count(text: str, expected: tuple[str, int, bool] | None) -> None:
     assert comparisons(statements(f"b = {text}"), {"x", "y"}).get("b") == expected
