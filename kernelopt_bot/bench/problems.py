@@ -1,4 +1,4 @@
-"""KernelBench's problems on disk, and which of them are asked for. Only names are read here, never a file.
+"""KernelBench's problems on disk, and which of them are asked for. Only names are read here, no problem.
 
 Layout (github.com/ScalingIntelligence/KernelBench): `KernelBench/level1/19_NAME.py`, the number unique in its level.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelopt_bot.bench.machine import commit
 from kernelopt_bot.errors import InputError
 
 LEVELS = (1, 2, 3, 4)
@@ -63,6 +64,16 @@ def levels(text: str) -> tuple[int, ...]:
         raise InputError(f"{text!r} are no levels", where="--levels",
                          fix=f"give some of {','.join(map(str, LEVELS))}, separated by commas")
     return tuple(sorted({int(part) for part in parts}))
+
+
+def version(folder: Path) -> str:
+    """The commit of a clone; of a folder without `.git` what its file COMMIT says, '' if there is none."""
+    if (folder / ".git").exists():
+        return commit(folder)
+    try:
+        return " ".join((folder / "COMMIT").read_text(encoding="utf-8").split())[:80]
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def find(folder: Path, wanted: Iterable[int], selected: Selection) -> tuple[Problem, ...]:

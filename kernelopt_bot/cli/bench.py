@@ -69,7 +69,7 @@ def kernelbench(path: Path, levels: str, select: str, device: str, output: Path,
     if any(e != environments[0] for e in environments):
         raise InputError("the devices are not of one kind", where=device, fix="use GPUs of one kind, with one driver")
     ceilings = _ceilings(headroom)
-    store.begin(output, [(p.level, p.number) for p in found], selected.text, machine.commit(path))
+    store.begin(output, [(p.level, p.number) for p in found], selected.text, problems.version(path))
 
     def done(record: Record) -> None:
         click.echo(line(record), err=as_json)

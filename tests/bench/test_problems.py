@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from kernelopt_bot.bench.problems import find, levels, selection
+from kernelopt_bot.bench.problems import find, levels, selection, version
 from kernelopt_bot.errors import InputError
 
 
@@ -51,3 +52,16 @@ def test_a_missing_level_a_double_number_and_nothing_selected(clone: Path) -> No
     (clone / "KernelBench" / "level1" / "3_Again.py").touch()
     with pytest.raises(InputError, match="the number 3"):
         find(clone, (1,), selection("odd"))
+
+
+def test_the_version_of_a_clone_or_of_a_copy(clone: Path) -> None:
+    assert version(clone) == ""
+    (clone / "COMMIT").write_text("abc123\n")
+    assert version(clone) == "abc123"
+    git = ["git", "-C", str(clone), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "problems"]):
+        subprocess.run([*git, *words], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert version(clone) == head
+    # Below another repository: that one's commit says nothing of the problems.
+    assert version(clone / "KernelBench") == ""
