@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.playbook.emit import Function, grid, plain
 from kernelopt_bot.playbook.fusion import FusedLaunch, RunSite, candidate
-from kernelopt_bot.playbook.inline import Site, definitions, moved
+from kernelopt_bot.playbook.inline import Site, definitions, lanes_masked, moved
 from kernelopt_bot.playbook.kernel_source import Access, KernelSource, NotUnderstood, access_of, name_of
 from kernelopt_bot.playbook.masks import without
 from kernelopt_bot.playbook.rewrite import expression, statements, substitute
@@ -109,10 +109,11 @@ class _Consumer:
     def fused(self) -> Fused:
         source = self.node.source
         if source.heuristic == "pointwise":
-            shape: tuple[str, ...] = ("XBLOCK",) if source.dimensions == ("x",) else ()
+            shape = {("x",): ("XBLOCK",), ("x", "y"): ("YBLOCK", "XBLOCK")}.get(source.dimensions, ())
         else:
             shape = ("XBLOCK", "R0_BLOCK") if source.dimensions == ("x", "r0_") else ()
-        body = self._body(source.body, shape)
+        # Blocks that divide the whole extent, for which the compiler leaves masks out, need not divide a row.
+        body = self._body(lanes_masked(source) if self.row else source.body, shape)
         if self.count > MOST_LOADS:
             raise Unmovable(max(self.values.moved), f"{self.count} loads in one kernel")
         if self.row:
@@ -293,11 +294,7 @@ def _launch(fused: Fused, site: RunSite, choice: int) -> FusedLaunch:
         raise NotUnderstood(f"{source.name} takes {', '.join(numbers)}")
     if fused.row:
         block, warps = _TILES[choice]
-        # Where the compiler left the mask out there is none to put back: a block must then divide the row.
-        limit = 1 << (fused.row - 1).bit_length() if source.masked("x") else fused.row & -fused.row
-        block = min(block, limit)
-        if block < SHORTEST_ROW:
-            raise NotUnderstood(f"rows of {fused.row} elements without a mask")
+        block = min(block, 1 << (fused.row - 1).bit_length())
         parts, whole = -(-fused.row // block), fused.row % block == 0
         body = without(fused.body, {"xmask"}) if whole else fused.body
         return FusedLaunch(Function(name, pointers, ("XBLOCK", "PARTS"), body),

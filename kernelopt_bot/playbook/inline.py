@@ -19,7 +19,10 @@ LONGEST_ROW = 4096
 """Elements of a reduction that each program of the consumer repeats."""
 _TYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32",
           "i16": "int16", "i8": "int8", "u8": "uint8", "i1": "int1"}
-_HEAD = frozenset({"xnumel", "xoffset", "xindex", "xmask", "rnumel", "r0_numel", "roffset", "r0_offset"})
+_HEAD = frozenset({"xnumel", "xoffset", "xindex", "xmask", "ynumel", "yoffset", "yindex", "ymask", "rnumel", "r0_numel",
+                   "roffset", "r0_offset"})
+_GRIDS = ("Grid1D", "Grid2D", "Grid2DWithYZOverflow")
+_BOUNDS = frozenset({"xmask", "ymask"})
 
 Expand = Callable[[Access, "Site"], list[ast.stmt] | None]
 """Statements that bind `Site.target` to what a load of the moved body yields, None where it stays a load."""
@@ -39,41 +42,62 @@ class Site:
 
 
 def definitions(source: KernelSource) -> dict[str, ast.expr]:
-    """Index variables (x0, x1, ...) of the straight part of a body in terms of `xindex`."""
+    """Index variables (x0, y1, ...) of the straight part of a body in terms of `xindex` and `yindex`."""
     known: dict[str, ast.expr] = {}
     for statement in source.body:
         name = name_of(statement)
-        if isinstance(statement, ast.Assign) and name and name not in _HEAD and reads(statement) <= {"xindex", *known}:
+        of_index = reads(statement) <= {"xindex", "yindex", *known}
+        if isinstance(statement, ast.Assign) and name and name not in _HEAD and of_index:
             known[name] = substitute(statement.value, known)
     return known
 
 
 def stored_value(source: KernelSource, pointer: str) -> ast.expr:
-    """What a producer stores through `pointer`, at the element of its index. Raises NotUnderstood for anything but
-    one store of something computed, in order of the index."""
+    """What a producer stores through `pointer`, at the element that `indices` finds again. Raises NotUnderstood for
+    anything but one store of something computed, in such an order."""
+    return _store(source, pointer)[1]
+
+
+def _store(source: KernelSource, pointer: str) -> tuple[str, ast.expr]:
+    """(index in terms of `xindex` and `yindex`, value)."""
     stores = [n for s in source.body for n in ast.walk(s) if isinstance(n, ast.Call)
               and (a := access_of(n)) is not None and a.kind == "store" and a.pointer == pointer]
     if len(stores) != 1:
         raise NotUnderstood(f"{len(stores)} stores through {pointer}")
-    access = access_of(stores[0])
+    access, value = access_of(stores[0]), stores[0].args[1]
     assert access is not None
     index = ast.unparse(substitute(access.index, definitions(source)))
-    if index != "xindex" and not (source.numel("x") == 1 and index.startswith(("tl.full([1", "0"))):
+    if source.numel("x") == 1 and "y" not in source.dimensions and index.startswith(("tl.full([1", "0")):
+        index = "xindex"
+    if not indices(source, index, "e"):
         raise NotUnderstood(f"{pointer} is written at {index}")
-    value = stores[0].args[1]
     if not reads(value):
         raise NotUnderstood(f"{pointer} takes a constant")
-    return value
+    return index, value
+
+
+def indices(source: KernelSource, written: str, element: str) -> dict[str, str]:
+    """`xindex` (and `yindex`) of the program lane that wrote an element, from the index that it wrote at; {} where
+    that is not known."""
+    if "y" not in source.dimensions:
+        return {"xindex": element} if written == "xindex" else {}
+    x, y = source.numel("x"), source.numel("y")
+    if written in (f"xindex + {x} * yindex", f"{x} * yindex + xindex"):
+        return {"xindex": f"({element}) % {x}", "yindex": f"({element}) // {x}"}
+    if written in (f"yindex + {y} * xindex", f"{y} * xindex + yindex"):
+        return {"yindex": f"({element}) % {y}", "xindex": f"({element}) // {y}"}
+    return {}
 
 
 def movable(source: KernelSource) -> bool:
     """Whether a producer is of a kind whose body can be moved: by element if pointwise, by row if a short reduction."""
-    if source.grid_type != "Grid1D" or source.loops or not 0 < (source.numel("x") or 0) < 1 << 31:
+    numel = (source.numel("x") or 0) * (1 if "y" not in source.dimensions else source.numel("y") or 0)
+    if source.grid_type not in _GRIDS or source.loops or not 0 < numel < 1 << 31:
         return False
     if any(impure(s) and not _plain_store(s) for s in source.body) or source.calls("tl.device_assert"):
         return False
     if source.heuristic == "pointwise":
-        return source.dimensions == ("x",) and source.tunable == ("XBLOCK",)
+        return source.dimensions in (("x",), ("x", "y"))
     return (source.heuristic == "persistent_reduction" and source.dimensions == ("x", "r0_")
             and source.tunable == ("XBLOCK",) and source.fixed.get("R0_BLOCK", LONGEST_ROW + 1) <= LONGEST_ROW)
 
@@ -96,12 +120,17 @@ def moved(source: KernelSource, outputs: Mapping[str, str], at: Site, prefix: st
         raise NotUnderstood("a reduction would be repeated for each element")
     r0 = source.fixed.get("R0_BLOCK", 1)
     shape = ("1", str(r0)) if row else at.shape
-    constants = {"XBLOCK": "1" if row else shape[0], "R0_BLOCK": str(r0), "RBLOCK": str(r0),
-                 "xnumel": str(source.constants["xnumel"])}
-    constants |= {n: str(source.constants["r0_numel"]) for n in ("rnumel", "r0_numel") if row}
+    constants = {"XBLOCK": "1" if row else shape[0], "R0_BLOCK": str(r0), "RBLOCK": str(r0)}
+    constants |= {n: str(size) for n, size in source.constants.items()}
+    constants |= {"rnumel": constants["r0_numel"]} if row else {}
+    written = {_store(source, pointer)[0] for pointer in outputs}
+    if len(written) != 1:
+        raise NotUnderstood("outputs in different orders")
     index = ast.unparse(at.index)
-    result = statements(f"{prefix}xindex = tl.full([1, 1], 0, tl.int32) + ({index})" if row
-                        else f"{prefix}xindex = {index}")
+    index = f"tl.full([1, 1], 0, tl.int32) + ({index})" if row else index
+    result = statements(f"{prefix}element = {index}")
+    for name, text in indices(source, written.pop(), f"{prefix}element").items():
+        result += statements(f"{prefix}{name} = {text}")
     mask = None if row else at.mask
     if row:
         result += statements(f"{prefix}xmask = tl.full([1, 1], True, tl.int1)")
@@ -110,7 +139,7 @@ def moved(source: KernelSource, outputs: Mapping[str, str], at: Site, prefix: st
                     or (isinstance(s, ast.Assign) and name_of(s) in ("RBLOCK", "R0_BLOCK")))]
     for number, pointer in enumerate(outputs):
         body += statements(f"value{number} = {ast.unparse(stored_value(source, pointer))}")
-    local = {n for s in body for n in binds(s)} | {"xindex"}
+    local = {n for s in body for n in binds(s)} | {"xindex", "yindex"}
     names: dict[str, ast.expr] = {n: expression(prefix + n) for n in local}
     names |= {n: expression(text) for n, text in constants.items()}
     names |= {"r0_offset": expression("0"), "roffset": expression("0")}
@@ -121,7 +150,7 @@ def moved(source: KernelSource, outputs: Mapping[str, str], at: Site, prefix: st
         changer = _Loads(depends, mask, row, replace(at, shape=shape), f"{prefix}l{number}", expand, names, rename)
         statement = changer.visit(statement)
         if not row:
-            statement = _Tiles(shape).visit(statement)
+            statement = _Tiles(shape, "y" in source.dimensions).visit(statement)
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 node.id = prefix + node.id
@@ -137,9 +166,22 @@ def moved(source: KernelSource, outputs: Mapping[str, str], at: Site, prefix: st
     return result
 
 
+def lanes_masked(source: KernelSource) -> list[ast.stmt]:
+    """A body in which every unmasked access whose element differs from lane to lane has the mask `xmask`."""
+    lanes = _lanewise(source)
+    body = [copy.deepcopy(s) for s in source.body]
+    for call in (n for s in body for n in ast.walk(s) if isinstance(n, ast.Call)):
+        access = access_of(call)
+        if access is not None and access.mask is None and reads(access.index) & lanes:
+            position = 1 if access.kind == "load" else 2
+            call.args[position:] = [expression("xmask"), *call.args[position + 1:]]
+            call.keywords = [k for k in call.keywords if k.arg != "mask"]
+    return body
+
+
 def _lanewise(source: KernelSource) -> set[str]:
     """Variables that differ from lane to lane."""
-    found = {"xindex"}
+    found = {"xindex", "yindex"}
     for statement in source.body:
         if reads(statement) & found:
             found |= binds(statement)
@@ -159,14 +201,17 @@ class _Renamed(ast.NodeTransformer):
 
 
 class _Tiles(ast.NodeTransformer):
-    """`[XBLOCK]` becomes the consumer's tile."""
+    """A pointwise producer's tile becomes the consumer's, and `[1, 1]`, what fits a tile of any rank."""
 
-    def __init__(self, shape: Sequence[str]) -> None:
-        self.shape = shape
+    def __init__(self, shape: Sequence[str], two: bool) -> None:
+        self.shape, self.two = shape, two
 
     def visit_List(self, node: ast.List) -> ast.expr:
-        if [ast.unparse(e) for e in node.elts] == ["XBLOCK"]:
+        sizes = [ast.unparse(e) for e in node.elts]
+        if sizes == (["YBLOCK", "XBLOCK"] if self.two else ["XBLOCK"]):
             return _finished(expression(f"[{', '.join(self.shape)}]"))
+        if self.two and sizes == ["1", "1"]:
+            return expression("[1]")
         return node
 
 
@@ -188,7 +233,7 @@ class _Loads(ast.NodeTransformer):
         self.before: list[ast.stmt] = []
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id == "xmask" and isinstance(node.ctx, ast.Load) and not self.row:
+        if node.id in _BOUNDS and isinstance(node.ctx, ast.Load) and not self.row:
             return _finished(copy.deepcopy(self.mask)) if self.mask is not None else expression("True")
         return node
 
@@ -197,7 +242,7 @@ class _Loads(ast.NodeTransformer):
         if access is None or access.kind != "load":
             self.generic_visit(node)
             return node
-        own = None if access.mask is None or ast.unparse(access.mask) == "xmask" else access.mask
+        own = None if access.mask is None or _names(access.mask) <= _BOUNDS else access.mask
         if own is not None:
             own = self.visit(copy.deepcopy(own))
         lanes = bool(reads(access.index) & self.depends)
@@ -216,6 +261,10 @@ class _Loads(ast.NodeTransformer):
             return _finished(expression(f"tl.where({ast.unparse(shown)}, {target}, {ast.unparse(other)})"))
         keywords = [k for k in node.keywords if k.arg != "mask" and (k.arg != "other" or mask is not None)]
         return ast.Call(node.func, [node.args[0], mask or ast.Constant(None)], keywords)
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def _along(index: ast.expr, depends: set[str]) -> bool:

@@ -23,6 +23,8 @@ RUNS: dict[str, Case] = {
         lambda x, w, b, g, h: F.hardtanh(F.group_norm(F.conv2d(x, w, b), 2, g, h) * 2),
         (E(1, 2, 66, 66), E(4, 2, 3, 3), E(4), E(4), E(4))),
     "group_norm_63x65": (lambda x, g, h: F.relu(F.group_norm(x, 1, g, h)), (E(2, 2, 63, 65), E(2), E(2))),
+    "group_norm_8x64x5x5": (lambda x, g, h: F.relu(F.group_norm(x, 8, g, h)), (E(8, 64, 5, 5), E(64), E(64))),
+    "group_norm_8x64x12x12": (lambda x, g, h: F.relu(F.group_norm(x, 8, g, h)), (E(8, 64, 12, 12), E(64), E(64))),
     "batch_norm_training": (lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, training=True)),
                             (E(6, 2, 64, 64), E(2), E(2))),
     "softmax_2x9000": (lambda x: torch.softmax(x, 1), (E(2, 9000),)),
