@@ -32,6 +32,9 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, 
           "i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8, "i1": torch.bool}
 
 
+_KNOWN: dict[tuple[str, str, int], dict[str, Any]] = {}
+
+
 def _execute(source: str, folder: Path, name: str) -> dict[str, Any]:
     path = folder / f"{name}.py"
     path.write_text(source)
@@ -106,17 +109,31 @@ def run_candidate(case: dict[str, Any], folder: Path, number: int, bound: dict[s
         namespace[launch["function"]][grid](*arguments, **launch["constexprs"])
 
 
+def _poisoned(bound: dict[str, Any]) -> dict[str, Any]:
+    """With outputs that hold a value of their own, so that what nobody writes is the same on both sides."""
+    inputs = {id(v) for n, v in bound.items() if not n.startswith("out_ptr")}
+    for value in bound.values():
+        if isinstance(value, torch.Tensor) and id(value) not in inputs:
+            value[GUARD:-GUARD] = 55
+    return bound
+
+
+def _expected(case: dict[str, Any], folder: Path, number: int, seed: int) -> dict[str, Any]:
+    """The buffers after the baseline has run, which candidates of the same call share: Inductor's maxima are slow to
+    interpret."""
+    key = (case["baseline"], json.dumps(case["arguments"]), seed)
+    if key not in _KNOWN:
+        bound = _poisoned(_buffers(case, case["signature"], seed))
+        run_baseline(case, folder, number, bound)
+        _KNOWN[key] = bound
+    return _KNOWN[key]
+
+
 def compare(case: dict[str, Any], folder: Path, number: int) -> dict[str, Any]:
     worst = 0.0
     for seed in case.get("seeds", (1, 2)):
-        expected = _buffers(case, case["signature"], seed)
-        found = _buffers(case, case["signature"], seed)
-        for bound in (expected, found):
-            inputs = {id(v) for n, v in bound.items() if not n.startswith("out_ptr")}
-            for value in bound.values():
-                if isinstance(value, torch.Tensor) and id(value) not in inputs:
-                    value[GUARD:-GUARD] = 55
-        run_baseline(case, folder, number, expected)
+        expected = _expected(case, folder, number, seed)
+        found = _poisoned(_buffers(case, case["signature"], seed))
         run_candidate(case, folder, number, found)
         for name, value in expected.items():
             if not isinstance(value, torch.Tensor):
