@@ -11,6 +11,9 @@ from kernelopt_bot.playbook.technique import techniques
 from tests.playbook.examples import EXAMPLES, of
 from tests.playbook.sites import H200
 
+pytestmark = pytest.mark.timeout(900)
+"""The first test waits for all candidates to be interpreted or compiled."""
+
 
 @pytest.mark.parametrize("label", EXAMPLES)
 def test_equals_the_baseline_under_the_interpreter(label: str, interpreted: dict[str, dict[str, Any]]) -> None:

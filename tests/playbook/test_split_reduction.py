@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from kernelopt_bot.playbook.split_reduction import TECHNIQUE, Cut
-from tests.playbook.examples import EXAMPLES, of
-from tests.playbook.sites import calls, grown, site
+from tests.playbook.sites import calls, case, grown, interpret, site
 
 
 @pytest.mark.parametrize(("name", "launches"), [
@@ -55,7 +54,9 @@ def test_statistics_are_shifted_sums_in_every_second_proposal() -> None:
     assert all("triton_helpers.welford(gathered_0, gathered_1, gathered_2, 1)" in s for s in sources)
 
 
-def test_results_do_not_vary_with_the_number_of_chunks(interpreted: dict[str, dict[str, Any]]) -> None:
-    whole = [label for label in of("split_reduction") if "argmax" in label]
-    assert whole and all(interpreted[label]["worst"] == 0.0 for label in whole)
-    assert len({EXAMPLES[label].candidate.plan.scratch[0].elements for label in whole}) > 1
+def test_the_largest_elements_place_does_not_vary_with_the_number_of_chunks(tmp_path: Path) -> None:
+    call = calls("argmax_3x5001")[0]
+    candidates = {c.plan.scratch[0].elements: c for c in TECHNIQUE.propose(site(call))}
+    assert len(candidates) > 1
+    results = interpret([{**case(call, c), "seeds": (1,)} for c in candidates.values()], tmp_path)
+    assert all(r["passed"] and r["worst"] == 0.0 for r in results)

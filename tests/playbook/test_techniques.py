@@ -13,6 +13,9 @@ from kernelopt_bot.playbook.technique import BaselineConfig, Technique, techniqu
 from tests.playbook.examples import EXAMPLES, SMALL_CACHE, of
 from tests.playbook.sites import calls, site
 
+pytestmark = pytest.mark.timeout(900)
+"""The first test waits for all candidates to be interpreted or compiled."""
+
 BY_NAME = {t.name: t for t in techniques()}
 
 
