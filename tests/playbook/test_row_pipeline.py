@@ -12,8 +12,9 @@ from tests.playbook.sites import H200, calls, grown, site
 
 def order(pipeline: Pipeline) -> list[tuple[bool, int, int]]:
     """(second pass, row, chunk) of each ticket, by running the emitted arithmetic."""
-    body: list[ast.stmt] = [s for s in _order(pipeline, "reduce()", "apply()") if isinstance(s, ast.Assign)][1:]
-    code = compile(ast.fix_missing_locations(ast.Module(body, [])), "order", "exec")
+    assigned: list[ast.stmt] = []
+    assigned += [s for s in _order(pipeline, "reduce()", "apply()") if isinstance(s, ast.Assign)]
+    code = compile(ast.fix_missing_locations(ast.Module(assigned[1:], [])), "order", "exec")
 
     class Language:
         @staticmethod
