@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ class RunSite:
     def sources(self) -> tuple[KernelSource, ...] | None:
         """The parsed kernels, None where one of them is not of the known shape."""
         try:
-            return tuple(parse(k.source) for k in self.run.kernels)
+            return tuple(_parsed(k.source) for k in self.run.kernels)
         except NotUnderstood:
             return None
 
@@ -63,6 +64,11 @@ class RunSite:
         if len(times) == len(self.run.calls):
             return float(sum(times))
         return self.model_us([self.traffic(i) for i in range(len(self.run.calls))])
+
+
+@functools.lru_cache(maxsize=1024)  # a kernel is part of many runs
+def _parsed(source: str) -> KernelSource:
+    return parse(source)
 
 
 class Fusion(Protocol):

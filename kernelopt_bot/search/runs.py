@@ -65,12 +65,14 @@ def run_places(captured: Captured, profile: Profile | None, roofs: Roofs) -> tup
     times: dict[tuple[int, int], StepProfile] = {(s.graph, s.step): s for s in profile.steps} if profile else {}
     counts: dict[str, int] = {}
     first: dict[str, RunPlace] = {}
+    judged: set[str] = set()
     for graph in captured.program.graphs:
         for run in runs_of(graph, LONGEST):
             counts[run.hash] = counts.get(run.hash, 0) + 1
             recorded = [captured.call_of(c.step) for c in run.calls]
-            if run.hash in first or any(r is None for r in recorded):
+            if run.hash in judged or any(r is None for r in recorded):
                 continue
+            judged.add(run.hash)
             site = RunSite(run, tuple(times.get((graph.index, i)) for i in run.steps), roofs)
             best = _best(site)
             if best is not None:
