@@ -73,7 +73,8 @@ class LandlockJail:
             ).decode(),
         }
         environment = dict(box.environment)
-        if kind == "none":
-            # Inductor's pool of compile processes needs semaphores in /dev/shm, which belongs to everybody here.
+        if kind == "none" or box.devices:
+            # Inductor's pool of compile processes needs semaphores in /dev/shm, which belongs to everybody here; and
+            # with a GPU it has children that look for it, which under Landlock never answer (seen on an H200).
             environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
         return Launch(launch_through(settings, (box.python, *box.arguments)), environment)

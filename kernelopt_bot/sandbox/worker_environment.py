@@ -59,8 +59,8 @@ def worker_environment(
     if found := driver_folders():
         values["LD_LIBRARY_PATH"] = ":".join(found)
     if visible_gpu:
-        # Inductor's compile processes ask only whether there is a GPU. By NVML, since CUDA does not start in the
-        # children of a process under Landlock: it writes below /proc/self, which is open for the first process alone.
+        # Where it is only asked whether there is a GPU, CUDA is not started: under Landlock that works in the first
+        # process alone, whose /proc/self it may write to, and a process that has started CUDA cannot be forked.
         values["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     if interpret:
         values["TRITON_INTERPRET"] = "1"

@@ -53,7 +53,7 @@ WARM_UP_LEAST = 3
 """An arm that an earlier round has warmed up needs no more than these."""
 TIMERS = {True: "perf_counter between device synchronisations", False: "perf_counter"}
 """How times are taken, on a GPU and on a CPU: named in the evidence, never mixed in one measurement."""
-POOL_WAIT_S = 60.0
+POOL_WAIT_S = 20.0
 STATE_AGE_S = 5.0
 """A device state this young is not read again: nvidia-smi takes some 0.1 s."""
 
@@ -252,7 +252,7 @@ def kept_arm(context: Context, target: Target, arm: Arm) -> BuiltArm:
 
 def settle() -> None:
     """Wait until Inductor's compile processes, which start behind the first compilation, have started: some seconds of
-    work on every core, in which host-bound calls took twice their time (max pooling on an H200, 0.20 and 0.10 ms)."""
+    work on every core, while calls are timed that are bound by the host."""
     if AsyncCompile.process_pool.cache_info().currsize:
         with contextlib.suppress(Exception):
             AsyncCompile.wait_pool_ready(POOL_WAIT_S)

@@ -96,3 +96,16 @@ def test_empty_like_keeps_gaps_and_overlaps() -> None:
     overlapping = torch.empty(20).as_strided((4, 6), (2, 1))
     for like in (torch.empty(10, 10)[::3, ::2], torch.empty(5).expand(3, 5), overlapping):
         assert empty_like(like).stride() == like.stride()
+
+
+@pytest.mark.parametrize(("shape", "places"), [((7,), 1), ((1, 9, 1), 1), ((2, 3), 2), ((16, 64, 5), 2), ((), 1)])
+def test_the_largest_numbers_never_meet_in_one_row_or_column(shape: tuple[int, ...], places: int) -> None:
+    for seed in range(20):
+        drawn = torch.Generator().manual_seed(seed)
+        x = make("extreme", torch.empty(shape), None, drawn)
+        largest = float(torch.finfo(torch.bfloat16).max)
+        found = [tuple(p) for p in (x.abs() == largest).nonzero().tolist()]
+        assert len(found) == places
+        if places == 2:
+            assert x[found[0]] == -x[found[1]]
+            assert all(a != b for a, b, size in zip(*found, shape, strict=True) if size > 1)
