@@ -105,7 +105,7 @@ def optimise(session: Session, target: Target) -> TargetResult:
 def _expect(session: Session) -> None:
     """Workers of the kernel lever and the confirmation, started while the model is loaded."""
     if "kernel" in session.config.levers:
-        session.expect(functools.partial(session.kernel_worker, "kernels"))
+        session.expect(functools.partial(session.kernel_worker, "kernels", compiles=True))
     session.expect(session.confirming_worker)
 
 
@@ -186,7 +186,7 @@ def _kernels(work: _Work, worker: Worker) -> str:
     if not found:
         return "every generated kernel is at its floor" if captured.program.kernel_steps else "no generated kernel"
     major, minor = work.versions["gpu"]["capability"]
-    with session.kernel_worker("kernels") as kernel_worker:
+    with session.kernel_worker("kernels", compiles=True) as kernel_worker:
         kept = kernel_lever.search(session, kernel_worker, work.trials, worker.scratch, found, profile.call_us,
                                    10 * int(major) + int(minor), correctness.least_peak(captured.program))
     floor = profiling.physical_floor_s(captured.program, work.roofs)

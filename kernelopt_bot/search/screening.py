@@ -50,10 +50,11 @@ def screen(worker: Worker, stack: Stack, candidates: Sequence[OptionsCandidate],
 
 def _some(worker: Worker, stack: Stack, candidates: Sequence[OptionsCandidate], settings: Settings, secret: str,
           seed: int, has_gpu: bool) -> list[Screened]:
-    before = {**DEFAULT, "name": "before", "options": dict(stack.options)}
+    # While nothing is adopted it is the arm of gate 4 that follows, which then need not be compiled again.
+    before = {**DEFAULT, "name": "default" if stack.empty else "before", "options": dict(stack.options)}
     arms = [{**DEFAULT, "name": c.id, "options": {**stack.options, **c.options}} for c in candidates]
     answer = worker.call("time_model", {
-        "arms": [before, *arms], "pairs": [["before", c.id] for c in candidates], "metric": settings.metric,
+        "arms": [before, *arms], "pairs": [[before["name"], c.id] for c in candidates], "metric": settings.metric,
         "cache": settings.cache, "budget_s": SECONDS[has_gpu] * len(candidates), "secret": secret, "check": False,
         "caches": "shared",
     }, timeout=TIMEOUT_S)

@@ -96,11 +96,13 @@ class Session:
         worker = self.waiting.pop(name, None)
         return worker if worker is not None and worker.alive else None
 
-    def kernel_worker(self, name: str, *, interpret: bool = False) -> Worker:
-        """A worker that never imports the user's code. Raises Unavailable."""
+    def kernel_worker(self, name: str, *, interpret: bool = False, compiles: bool = False) -> Worker:
+        """A worker that never imports the user's code; `compiles`: gate 1 is run in it as well, which on a GPU takes
+        some seconds to prepare. Raises Unavailable."""
         return self._taken(name) or Worker(
             "kernel", python=self.python, jail=self.jail, scratch=self.scratch / name,
             device="cpu" if interpret else self.device, interpret=interpret, readable=(self.artifacts,),
+            environment={"KERNELOPT_COMPILES": "1"} if compiles else {},
             revives=True, trace=self._trace(name))
 
     def _trace(self, worker: str) -> Callable[[str, float, str], None]:

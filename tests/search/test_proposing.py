@@ -57,7 +57,7 @@ def test_a_lost_worker_comes_back(compiler: Compiler) -> None:
 
 def test_a_worker_with_a_gpu_compiles_in_a_process_that_never_sees_it(tmp_path: Path) -> None:
     worker = Worker("kernel", python=sys.executable, jail=ProcessJail(), scratch=tmp_path,
-                    environment={"CUDA_VISIBLE_DEVICES": "0"})
+                    environment={"CUDA_VISIBLE_DEVICES": "0", "KERNELOPT_COMPILES": "1"})
     with worker:
         (answer,) = Compiler(worker, 90).baselines([spot().kernels[0].source]).values()
     assert isinstance(answer, dict) and answer["configs"][0]["facts"]["registers"] > 0

@@ -21,6 +21,8 @@ from kernelopt_bot.sandbox.worker.roofs import roofs
 from kernelopt_bot.sandbox.worker.time_step import time_step, tune_step
 
 DEFAULT_ARCH = 90
+COMPILES = "KERNELOPT_COMPILES"
+"""Set in a worker with a GPU that takes `compile_each` too."""
 
 
 def _arch(params: dict[str, Any]) -> int:
@@ -84,8 +86,9 @@ def _check_interpreted(context: Context, params: dict[str, Any]) -> dict[str, An
 
 
 def prepare(context: Context) -> None:
-    """Before the first question, in a worker with a GPU: what compiles is set apart while CUDA has not started."""
-    if not os.environ.get("CUDA_VISIBLE_DEVICES") or interpreting():
+    """Before the first question, in a worker with a GPU that will be asked to compile too: what compiles is set apart
+    while CUDA has not started."""
+    if not os.environ.get(COMPILES) or not os.environ.get("CUDA_VISIBLE_DEVICES") or interpreting():
         return
     warm_up(context.scratch)
 
