@@ -1,4 +1,4 @@
-"""The README's picture from the record of max pooling: `python benchmarks/picture.py`. Same record, same bytes."""
+"""The README's picture from one target's record: `python benchmarks/picture.py`. Same record, same bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from benchmarks.records import FOLDER, Record, load
 from kernelopt_bot.report.charts import Chart, gain_chart
 from kernelopt_bot.search.result import Comparison, Noise
 
-RECORD = FOLDER / "optimize_max_pooling_h200_2026-11-30.json"
+NAME = "conv_groupnorm"
+RECORD = FOLDER / f"optimize_{NAME}_h200_2026-11-30.json"
 PICTURES = FOLDER.parent.parent / "docs" / "pictures"
 
 
@@ -29,8 +30,8 @@ def chart(record: Record) -> Chart:
 def main() -> None:
     made = chart(load(RECORD))
     PICTURES.mkdir(exist_ok=True)
-    (PICTURES / "max_pooling-light.svg").write_bytes(made.light)
-    (PICTURES / "max_pooling-dark.svg").write_bytes(made.dark)
+    (PICTURES / f"{NAME}-light.svg").write_bytes(made.light)
+    (PICTURES / f"{NAME}-dark.svg").write_bytes(made.dark)
     print(made.alternative)
 
 

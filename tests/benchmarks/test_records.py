@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from benchmarks.picture import PICTURES, RECORD, chart
+from benchmarks.picture import NAME, PICTURES, RECORD, chart
 from benchmarks.records import DEMO, load, paths
 from benchmarks.table import COLUMNS, gain, lines
 
@@ -63,8 +63,8 @@ def test_the_table_is_the_one_in_the_notes() -> None:
 
 def test_the_picture_is_the_record_s() -> None:
     made = chart(load(RECORD))
-    assert (PICTURES / "max_pooling-light.svg").read_bytes() == made.light
-    assert (PICTURES / "max_pooling-dark.svg").read_bytes() == made.dark
+    assert (PICTURES / f"{NAME}-light.svg").read_bytes() == made.light
+    assert (PICTURES / f"{NAME}-dark.svg").read_bytes() == made.dark
 
 
 def test_the_readme_s_figures_are_the_record_s() -> None:
