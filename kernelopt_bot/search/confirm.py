@@ -37,6 +37,8 @@ class Confirmation:
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
     secret: str = ""
     sets: Mapping[str, Comparison] = field(default_factory=dict)
+    interrupted: bool = False
+    """By Ctrl-C after the gates had passed: what it says holds."""
 
     @property
     def passed(self) -> bool:
@@ -80,11 +82,19 @@ def confirm(session: Session, target: Target, stages: Sequence[Stage], settings:
         missing = {a["name"] for a in arms} - {c.baseline for c in against}
         not_applicable |= {name: "it could not be compiled or timed here" for name in missing}
         headline = min(against, key=lambda c: c.speedup) if measured.verdict.lets_on and against else None
-        session.progress.update("confirming: each lever by itself")
-        gains = lever_gains(session, worker, stages, against, settings, secret)
-        apart = sets.measure(session, worker, stages, settings, secret, write) if write is not None else {}
+        gains = tuple(LeverGain(s.lever, s.adopted, None, s.reason) for s in stages)
+        apart: Mapping[str, Comparison] = {}
+        interrupted = False
+        if measured.verdict.lets_on:
+            session.progress.update("confirming: each lever by itself")
+            try:
+                gains = lever_gains(session, worker, stages, against, settings, secret)
+                apart = sets.measure(session, worker, stages, settings, secret, write) if write is not None else {}
+            except KeyboardInterrupt:
+                # What is confirmed is confirmed: only how the gain divides is not known.
+                interrupted = True
     return Confirmation(tuple(verdicts), headline, measured.comparisons, not_applicable, measured.noise, gains,
-                        measured.peak_bytes, secret, apart)
+                        measured.peak_bytes, secret, apart, interrupted)
 
 
 def decisive(measured: Measured, session: Session, settings: Settings) -> tuple[Comparison, ...]:

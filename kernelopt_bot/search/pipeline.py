@@ -223,9 +223,13 @@ def _finish(work: _Work) -> TargetResult:
     stack = stages[-1].stack
     result = replace(_confirmed(result, confirmation), trials=work.trials.all())
     first: FirstCall | None = None
-    if not session.config.benchmark and (not session.budget.exhausted() or not session.has_gpu):
-        first = confirm.first_calls(session, target, stack)
-    return replace(result, first_call=first, artifact=_ship(work, stack, confirmation),
+    interrupted = confirmation.interrupted
+    if not interrupted and not session.config.benchmark and (not session.budget.exhausted() or not session.has_gpu):
+        try:
+            first = confirm.first_calls(session, target, stack)
+        except KeyboardInterrupt:
+            interrupted = True
+    return replace(result, first_call=first, artifact=_ship(work, stack, confirmation), interrupted=interrupted,
                    spent=session.budget.spent())
 
 
