@@ -36,7 +36,7 @@ PLACES = 3
 """Steps tried: the interpreter takes seconds where a GPU takes microseconds."""
 FOR_EACH_PLACE = 3
 ENOUGH_S = 25.0
-"""No further step is begun after this time: nothing can be adopted here, so the run must not wait for it."""
+"""No further candidate is begun after this time: nothing can be adopted here, so the run must not wait for it."""
 INTERPRET_S = 20.0
 """Interpreter time for gate 2 of one candidate."""
 TIMEOUT_S = 300.0
@@ -66,7 +66,7 @@ def run(session: Session, worker: Worker, target_name: str, versions: Mapping[st
             if spent := session.budget.exhausted():
                 return spent
             session.progress.update(f"kernel, without a GPU: {place.site.kernel.name}", n, min(PLACES, len(found)))
-            for trial in _candidates(session, place, compiler, interpreter, trials):
+            for trial in _candidates(session, place, compiler, interpreter, trials, begin + ENOUGH_S):
                 _stitched(session, trial, place, captured, worker, interpreter, trials, versions, class_name)
     return "no GPU: gates 1 to 3 were run, gate 4 was not measured"
 
@@ -83,8 +83,9 @@ def recorded(answer: Mapping[str, Any], worker: Worker, interpreter: Worker) -> 
 
 
 def _candidates(session: Session, place: Place, compiler: Compiler, interpreter: Worker,
-                trials: Trials) -> Sequence[Trial]:
-    """Gates 1 and 2 of some candidates of one place; the one rewriting most first, one that passes is enough."""
+                trials: Trials, until: float) -> Sequence[Trial]:
+    """Gates 1 and 2 of some candidates of one place; the one rewriting most first, one that passes is enough. After
+    `until` (monotonic seconds) no further one is begun but the first."""
     site, integers = place.site, of_place(place).integers
     known = compiler.baselines([site.kernel.source])
     try:
@@ -96,8 +97,8 @@ def _candidates(session: Session, place: Place, compiler: Compiler, interpreter:
     except (KeyError, ValueError, TypeError) as e:
         session.progress.note(f"kernel: {site.kernel.name}: the baseline's kernel was not understood: {e}")
         return ()
-    for candidate in candidates:
-        if session.budget.exhausted():
+    for n, candidate in enumerate(candidates):
+        if session.budget.exhausted() or (n and time.monotonic() > until):
             break
         ((first,),) = compiler.judge([Group([candidate], site.kernel, integers)], known)
         trial = trials.judged(candidate, first)
