@@ -26,7 +26,7 @@ def test_a_record_says_what_ran_where(path: Path) -> None:
     name = record.target["name"].removeprefix("examples_")
     assert path.name == f"optimize_{name}_h200_{record.date}.json"
     assert (ROOT / record.target["path"]).is_file()
-    assert record.command.startswith(f"kernelopt optimize {record.target['path']} --sandbox ")
+    assert record.command.startswith(f"kernelopt optimize {record.target['path']}")
     assert re.fullmatch(r"[0-9a-f]{40}", record.commit)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", record.date)
     assert set(record.versions) == {"kernelopt", "python", "torch", "triton", "cuda"}
@@ -41,7 +41,6 @@ def test_a_record_says_how_its_search_was_cut(path: Path) -> None:
     record = load(path)
     spent = any("wall time" in lever["reason"] for lever in record.report["levers"])
     assert spent == any(note.startswith("Cut short:") for note in record.notes)
-    assert spent == ("--budget" in record.command)
 
 
 @pytest.mark.parametrize("path", [*paths(), DEMO], ids=lambda p: p.stem)
