@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from kernelopt_bot import config_yaml
 from kernelopt_bot.errors import InputError
+from kernelopt_bot.events.settings import Commands, Events, Runner
 
 FILES = (".kernelopt.yml", ".github/kernelopt.yml")
 """Where the configuration may be, relative to the root. Only one of them may exist."""
@@ -191,6 +192,9 @@ class Config(_Model):
         "Also time the baselines where nothing was adopted, and the result without its `launch` and `region` levers; "
         "first calls are not timed."))
     publish: Publish = Field(default=Publish(), description="How the result is offered.")
+    events: Events = Field(default=Events(), description="What starts a run by itself.")
+    commands: Commands = Field(default=Commands(), description="Who may ask, and for how much.")
+    runner: Runner = Field(default=Runner(), description="What is promised of the machine that executes.")
 
     @field_validator("levers")
     @classmethod
