@@ -49,8 +49,20 @@ def subset(description: dict[str, Any], operations: frozenset[str]) -> dict[str,
     return kept
 
 
+def nullable_enumerations(node: Any) -> Any:
+    """`null` in every enumeration that is nullable: GitHub answers it, and OpenAPI 3.0.3 wants it there."""
+    if isinstance(node, list):
+        return [nullable_enumerations(x) for x in node]
+    if not isinstance(node, dict):
+        return node
+    made = {k: nullable_enumerations(v) for k, v in node.items()}
+    if made.get("nullable") is True and isinstance(made.get("enum"), list) and None not in made["enum"]:
+        made["enum"] = [*made["enum"], None]
+    return made
+
+
 if __name__ == "__main__":
     source, target = map(Path, sys.argv[1:])
-    cut = subset(json.loads(source.read_text()), frozenset(HANDLERS))
+    cut = nullable_enumerations(subset(json.loads(source.read_text()), frozenset(HANDLERS)))
     target.write_text(json.dumps(cut, separators=(",", ":"), sort_keys=True) + "\n")
     print(f"{target}: {len(HANDLERS)} operations, {target.stat().st_size >> 10} KiB")

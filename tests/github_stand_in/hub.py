@@ -56,6 +56,8 @@ class Repo:
     comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     reactions: list[dict[str, Any]] = field(default_factory=list)
     checks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    annotations: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    issues: dict[int, dict[str, Any]] = field(default_factory=dict)
     labels: dict[str, dict[str, Any]] = field(default_factory=dict)
     issue_labels: dict[int, list[str]] = field(default_factory=dict)
     permissions: dict[str, str] = field(default_factory=dict)
@@ -108,6 +110,8 @@ class Hub:
     def __init__(self, root: Path, description: Description) -> None:
         self.root, self.description = root, description
         self.url = ""
+        self.login, self.app = "kernelopt[bot]", "kernelopt"
+        """Whom the token belongs to."""
         self.stop: Callable[[], None] = lambda: None
         self.lock = threading.RLock()
         self.repos: dict[str, Repo] = {}

@@ -20,7 +20,7 @@ def create_pull(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> An
         return invalid(f"A pull request already exists for {repo.owner}:{head}.", "PullRequest", "head")
     if repo.git("rev-list", "--count", f"{b['base']}..{head}") == "0":
         return invalid(f"No commits between {b['base']} and {head}", "PullRequest", "head")
-    n = len(repo.pulls) + 1
+    n = len(repo.pulls) + len(repo.issues) + 1
     e = hub.description.example("pulls/create", 201)
     e |= {
         "number": n,
@@ -90,27 +90,6 @@ def get_issue(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answ
     return 200, e
 
 
-def create_comment(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
-    n = int(a["issue_number"])
-    if n not in repo.pulls:
-        return not_found()
-    i = hub.next_id()
-    e = hub.description.example("issues/create-comment", 201)
-    e |= {
-        "id": i,
-        "body": b["body"],
-        "url": hub.api(repo, f"/issues/comments/{i}"),
-        "issue_url": hub.api(repo, f"/issues/{n}"),
-    }
-    repo.comments[i] = e
-    return 201, e
-
-
-def list_comments(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
-    url = hub.api(repo, f"/issues/{a['issue_number']}")
-    return 200, [c for c in repo.comments.values() if c["issue_url"] == url]
-
-
 def get_comment(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
     e = repo.comments.get(int(a["comment_id"]))
     return (200, e) if e is not None else not_found()
@@ -131,25 +110,6 @@ def react(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
     e |= {"id": hub.next_id(), "content": b["content"]}
     repo.reactions.append(e)
     return 201, e
-
-
-def create_check(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
-    i = hub.next_id()
-    e = hub.description.example("checks/create", 201)
-    e |= {"id": i, "url": hub.api(repo, f"/check-runs/{i}")}
-    e |= {k: b[k] for k in ("name", "head_sha", "status", "conclusion", "external_id") if k in b}
-    e["output"] |= b.get("output", {})
-    repo.checks[i] = e
-    return 201, e
-
-
-def update_check(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
-    e = repo.checks.get(int(a["check_run_id"]))
-    if e is None:
-        return not_found()
-    e |= {k: b[k] for k in ("status", "conclusion", "name") if k in b}
-    e["output"] |= b.get("output", {})
-    return 200, e
 
 
 def create_label(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:

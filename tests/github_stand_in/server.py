@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.github_stand_in import pulls_api, repository_api
+from tests.github_stand_in import checks_api, pulls_api, repository_api
 from tests.github_stand_in.description import Description
 from tests.github_stand_in.hub import Answer, Arguments, Hub, Repo, forbidden, not_found
 
@@ -41,15 +41,19 @@ HANDLERS: dict[str, Handle] = {
     "pulls/list": pulls_api.list_pulls,
     "pulls/update": pulls_api.update_pull,
     "issues/get": pulls_api.get_issue,
-    "issues/create-comment": pulls_api.create_comment,
-    "issues/list-comments": pulls_api.list_comments,
+    "issues/create": checks_api.create_issue,
+    "issues/update": checks_api.update_issue,
+    "issues/list-for-repo": checks_api.list_issues,
+    "issues/create-comment": checks_api.create_comment,
+    "issues/list-comments": checks_api.list_comments,
     "issues/get-comment": pulls_api.get_comment,
     "issues/update-comment": pulls_api.update_comment,
     "issues/create-label": pulls_api.create_label,
     "issues/add-labels": pulls_api.add_labels,
     "reactions/create-for-issue-comment": pulls_api.react,
-    "checks/create": pulls_api.create_check,
-    "checks/update": pulls_api.update_check,
+    "checks/create": checks_api.create_check,
+    "checks/update": checks_api.update_check,
+    "checks/list-for-ref": checks_api.list_checks,
 }
 
 
