@@ -121,7 +121,7 @@ def _poisoned(bound: dict[str, Any]) -> dict[str, Any]:
 def _expected(case: dict[str, Any], folder: Path, number: int, seed: int) -> dict[str, Any]:
     """The buffers after the baseline has run, which candidates of the same call share: Inductor's maxima are slow to
     interpret."""
-    key = (case["baseline"], json.dumps(case["arguments"]), seed)
+    key = (case["baseline"], json.dumps(case["arguments"]), seed, case.get("nonfinite"))
     if key not in _KNOWN:
         bound = _poisoned(_buffers(case, case["signature"], seed))
         run_baseline(case, folder, number, bound)

@@ -198,6 +198,7 @@ def test_a_step_too_large_for_its_program_is_not_measured(interpreter: KernelWor
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("program_bytes", [None, 0])
 def test_on_a_gpu_too(tmp_path: Path, program_bytes: int | None) -> None:
     """64M elements: with room on the device, and within three times the buffers when the program is only this step."""
