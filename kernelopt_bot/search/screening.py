@@ -32,7 +32,8 @@ class Screened:
     """Over the stack; 0.0 if it could not be compiled."""
     high: float
     promising: bool
-    """Whether gate 4 can still pass: its lower bound has to be above `min_gain`, so the upper one must be."""
+    """Whether gate 4 can still pass: its lower bound has to be above `min_gain`, so the upper one must be, and a third of
+    that gain has to show already: gates take longer than screenings."""
     reason: str
 
 
@@ -71,6 +72,7 @@ def _some(worker: Worker, stack: Stack, candidates: Sequence[OptionsCandidate], 
         centre = float(np.exp(statistics.winsorised_mean(ratios)))
         means = statistics.bootstrap(ratios, rng)
         high = float(np.exp(np.quantile(means, 0.975)))
-        found.append(Screened(candidate, centre, high, high > settings.min_gain,
+        promising = high > settings.min_gain and centre > 1.0 + (settings.min_gain - 1.0) / 3
+        found.append(Screened(candidate, centre, high, promising,
                               f"screening: {centre:.3f}x [up to {high:.3f}]"))
     return found
