@@ -32,8 +32,8 @@ class Screened:
     """Over the stack; 0.0 if it could not be compiled."""
     high: float
     promising: bool
-    """Whether gate 4 can still pass: its lower bound has to be above `min_gain`, so the upper one must be, and a third of
-    that gain has to show already: gates take longer than screenings."""
+    """Whether gate 4 can still pass: its lower bound has to be above `min_gain`, so the upper one must be, and a third
+    of that gain has to show already: gates take longer than screenings."""
     reason: str
 
 
