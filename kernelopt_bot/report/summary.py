@@ -1,0 +1,163 @@
+"""What a run came to, read from `report.json`: the little that comments, checks and summaries say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kernelopt_bot.errors import InputError
+from kernelopt_bot.report import numbers as n
+from kernelopt_bot.search.result import Comparison
+
+Outcome = Literal["faster", "unchanged", "error"]
+
+
+@dataclass(frozen=True)
+class TargetSummary:
+    name: str
+    path: str
+    entry: str
+    outcome: Outcome
+    gain: Comparison | None
+    """The confirmed figure of a faster target; None for all others, whatever the file says."""
+    candidates: int
+    stopped: Mapping[str, int]
+    """Gate -> how many recorded candidates it stopped; `passed over` -> those that lost against a better one or gained
+    too little."""
+    reason: str
+    """The error, or the levers' own words why nothing was adopted."""
+    baselines: tuple[Comparison, ...]
+    artifact: str
+    call_site: str
+    environment: str
+    """`NVIDIA H200, torch 2.11.0, triton 3.6.0`; '' where unknown."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    targets: tuple[TargetSummary, ...]
+    skipped: tuple[tuple[str, str], ...]
+    """(path or class, reason)."""
+    head_sha: str
+    command: str
+    stopped: str
+    wall_s: float
+    device_s: float
+
+    @property
+    def faster(self) -> tuple[TargetSummary, ...]:
+        return self.of("faster")
+
+    def of(self, outcome: Outcome) -> tuple[TargetSummary, ...]:
+        return tuple(t for t in self.targets if t.outcome == outcome)
+
+
+def summarise(data: Mapping[str, Any]) -> RunSummary:
+    """`data` is a decoded `report.json` that nobody vouches for.
+
+    Raises InputError where it has not the shape of `docs/report.schema.json` or holds a gain that is none.
+    """
+    try:
+        return RunSummary(
+            tuple(_target(data, t) for t in data["targets"]),
+            tuple((_text(s["what"]), _text(s["reason"])) for s in data["skipped"]),
+            _text(data["head_sha"]),
+            _text(data["command"]),
+            _text(data["stopped"]),
+            _number(data["spent"].get("wall_s", 0.0)),
+            _number(data["spent"].get("device_s", 0.0)),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+        raise InputError(
+            f"The run's data can't be read: {type(e).__name__} {e}",
+            where="report.json",
+            fix="run again with one release of KernelOPT in all phases",
+        ) from None
+
+
+def _target(data: Mapping[str, Any], t: Mapping[str, Any]) -> TargetSummary:
+    name = _text(t["name"])
+    gain = comparison(t["headline"]) if t["faster"] is True else None
+    if t["faster"] is True and (gain is None or not gain.low > 1.0):
+        raise ValueError(f"of {name}: faster, without an interval above 1")
+    error = _text(t["error"])
+    levers = [x for x in data["levers"] if x["target"] == name]
+    words = "; ".join(f"{_text(x['lever'])}: {_text(x['reason'])}" for x in levers if x["reason"])
+    return TargetSummary(
+        name,
+        _text(t["path"]),
+        _text(t["entry"]),
+        "faster" if gain is not None else "error" if error else "unchanged",
+        gain,
+        int(_number(t["candidates"])),
+        _stopped([x for x in data["rejected"] if x["target"] == name]),
+        error or words,
+        tuple(c for b in data["baselines"] if b["target"] == name and (c := _measured(b["gain"])) is not None),
+        _text(t["artifact"]),
+        _text(t["call_site"]),
+        _environment(data["environment"].get(name, {})),
+    )
+
+
+def _stopped(entries: list[Mapping[str, Any]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for e in entries:
+        for gate, count in (*e["stopped"].items(), ("passed over", e["passed_over"])):
+            counts[_text(gate)] = counts.get(_text(gate), 0) + int(_number(count))
+    return {gate: count for gate, count in counts.items() if count}
+
+
+def _environment(found: Mapping[str, Any]) -> str:
+    gpu = found.get("gpu")
+    device = gpu.get("name") if isinstance(gpu, Mapping) else found.get("cpu")
+    versions = [f"{name} {found[name]}" for name in ("torch", "triton") if found.get(name)]
+    return ", ".join([str(device)] * bool(device) + versions)
+
+
+def comparison(c: Mapping[str, Any] | None) -> Comparison | None:
+    """Raises ValueError for figures that no measurement gives, KeyError for missing ones."""
+    if c is None:
+        return None
+    made = Comparison(
+        _text(c["baseline"]),
+        _text(c["candidate"]),
+        _text(c["metric"]),
+        _text(c["cache"]),
+        _number(c["speedup"]),
+        _number(c["low"]),
+        _number(c["high"]),
+        _number(c["baseline_ms"]),
+        _number(c["candidate_ms"]),
+        int(_number(c["pairs"])),
+    )
+    figures = (made.speedup, made.low, made.high, made.baseline_ms, made.candidate_ms)
+    if not all(math.isfinite(x) and x > 0 for x in figures) or not made.low <= made.speedup <= made.high:
+        raise ValueError("a comparison without a positive, ordered interval")
+    return made
+
+
+def _measured(c: Mapping[str, Any] | None) -> Comparison | None:
+    """A baseline's figure, or None where it is none: only the headline decides."""
+    try:
+        return comparison(c)
+    except (TypeError, ValueError):
+        return None
+
+
+def gain_words(t: TargetSummary) -> str:
+    """`1.436x (95% interval 1.431x to 1.440x) against max-autotune`; '' without a gain."""
+    return f"{n.gain(t.gain)} against {t.gain.baseline}" if t.gain is not None else ""
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r:.40} is no number")
+    return float(value)
