@@ -1,222 +1,220 @@
-"""Publication on GitHub by its REST interface. The only importer of PyGithub."""
+"""GitHub's REST interface. The only importer of PyGithub, whose requester brings authentication, GitHub Enterprise's
+addresses, proxies and certificates (by the environment's usual variables)."""
 
 from __future__ import annotations
 
-import base64
+import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import PurePosixPath
-from typing import Any
-from urllib.parse import quote
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+from urllib.parse import urlencode
 
 import requests
-from github import Auth, Github, GithubException, InputGitTreeElement
-from github.GitCommit import GitCommit
-from github.GitTree import GitTree
-from github.PullRequest import PullRequest
-from github.Repository import Repository
+from github import Auth, Github
 
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.publish.files import check_files
-from kernelopt_bot.publish.github_errors import Denied, explained
-from kernelopt_bot.publish.key import key_of
-from kernelopt_bot.publish.publication import Publication, Published
+from kernelopt_bot.publish.github_errors import Answered, Denied, Raced, explained, words
+from kernelopt_bot.publish.lifecycle import Lifecycle
+from kernelopt_bot.publish.publication import Publication, Published, Withdrawal
+from kernelopt_bot.publish.rest import Json
+from kernelopt_bot.publish.retry import LOST, again, is_limit
 
 _DEFAULT_API = "https://api.github.com"
+_HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
+_PAGE = 100
+_RACES = 3
+
+
+class GitHub:
+    """Implements `rest.Rest` for `repository` (`owner/name`).
+
+    A failed request is sent up to `attempts` times; a wait that would take it beyond `patience_s` seconds is an error
+    instead. `clock` (seconds since the epoch) and `sleep` are the time's; other keyword arguments go to PyGithub's
+    client. Nothing is asked of the network before the first request. `requests` counts those sent.
+    """
+
+    def __init__(
+        self,
+        repository: str,
+        token: str,
+        *,
+        base_url: str = "",
+        attempts: int = 5,
+        patience_s: float = 300.0,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        **client: Any,
+    ) -> None:
+        self.repository = repository
+        self.requests = 0
+        self._secret = token
+        self._base_url = base_url or os.environ.get("GITHUB_API_URL", "") or _DEFAULT_API
+        self._attempts, self._patience_s = attempts, patience_s
+        self._clock, self._sleep = clock, sleep
+        # PyGithub's own retries would repeat a POST without looking whether it was carried out.
+        client = {"retry": None, "seconds_between_requests": None} | client
+        self._requester = Github(
+            auth=Auth.Token(token) if token else None, base_url=self._base_url, user_agent="kernelopt-bot", **client
+        ).requester
+
+    def __repr__(self) -> str:
+        return f"GitHub({self.repository!r})"
+
+    @property
+    def has_token(self) -> bool:
+        return bool(self._secret)
+
+    @property
+    def is_app(self) -> bool:
+        """Whether the token is an app's, GITHUB_TOKEN among them: GitHub doesn't show such tokens what they may do."""
+        return self._secret.startswith("ghs_")
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        find: Callable[[], Any] | None = None,
+        repeatable: bool = False,
+        doing: str = "talking to GitHub",
+    ) -> Any:
+        """See `rest.Rest.request`."""
+        url = self._url(path, query)
+        waited = 0.0
+        for attempt in range(self._attempts):
+            status, headers, data = self._send(method, url, body)
+            if 200 <= status < 400:
+                return data
+            said = words(data, self._secret)
+            if status == 422 and find is not None and (found := find()) is not None:
+                return found
+            next_time = again(status, headers, said, attempt, self._clock())
+            safe = method != "POST" or repeatable or find is not None or (next_time is not None and next_time.undone)
+            if next_time is None:
+                break
+            waited += next_time.after_s
+            last = not safe or attempt + 1 == self._attempts or waited > self._patience_s
+            if not last:
+                self._sleep(next_time.after_s)
+            if find is not None and not next_time.undone and (found := find()) is not None:
+                return found
+            if last:
+                break
+        if status == LOST:
+            raise UserError(
+                f"GitHub can't be reached while {doing}: {data}.",
+                where=self._base_url,
+                fix="check GITHUB_API_URL, the proxy and the certificates, then run again",
+            )
+        raise explained(
+            status, data, doing, self.repository, self._secret, limit=is_limit(status, headers, said)
+        ) from None
+
+    def pages(
+        self, path: str, *, query: Mapping[str, str] | None = None, key: str = "", limit: int = 1000, doing: str = ""
+    ) -> list[Any]:
+        """See `rest.Rest.pages`."""
+        found: list[Any] = []
+        for page in range(1, 1 + -(-limit // _PAGE)):
+            asked = {**(query or {}), "per_page": str(_PAGE), "page": str(page)}
+            answer = self.request("GET", path, query=asked, doing=doing or "reading a list")
+            part = answer.get(key, []) if key else answer
+            found += part
+            if len(part) < _PAGE:
+                break
+        return found[:limit]
+
+    def _send(self, method: str, url: str, body: Json | None) -> tuple[int, dict[str, str], Any]:
+        """Status, headers and decoded body; `LOST` with the kind of failure where no answer came."""
+        self.requests += 1
+        try:
+            status, headers, text = self._requester.requestJson(method, url, headers=dict(_HEADERS), input=body)
+        except requests.RequestException as e:
+            return LOST, {}, type(e).__name__
+        try:
+            data = json.loads(text) if text else None
+        except ValueError:
+            # A proxy's own page, or an answer that was cut off.
+            data = text[:2000]
+            status = status if status >= 400 else LOST
+        return status, {k.lower(): str(v) for k, v in headers.items()}, data
+
+    def _url(self, path: str, query: Mapping[str, str] | None) -> str:
+        whole = path if path.startswith("/") else f"/repos/{self.repository}{'/' + path if path else ''}"
+        return f"{whole}?{urlencode(query)}" if query else whole
 
 
 class GitHubForge:
-    """Implements `Forge` for `repository` (`owner/name`).
+    """Implements `Forge` for `repository`: pull requests of ours from their opening to their end.
 
-    Commits are made by the Git-data interface, so GitHub signs them; branches only ever move forward. Keyword arguments
-    go to PyGithub's client. Nothing is asked of the network before the first call of a method.
+    Keyword arguments are `GitHub`'s. Commits are made by the Git-data interface, so GitHub signs them; branches only
+    ever move forward. Nothing is asked of the network before the first call of a method.
     """
 
-    def __init__(self, repository: str, token: str, *, base_url: str = "", **client: Any) -> None:
-        self._name = repository
-        self._secret = token
-        self._base_url = base_url or os.environ.get("GITHUB_API_URL", "") or _DEFAULT_API
-        self._client = Github(
-            auth=Auth.Token(token) if token else None, base_url=self._base_url, user_agent="kernelopt-bot", **client
-        )
-        self._found: Repository | None = None
-        self._trees: dict[str, GitTree] = {}
+    def __init__(self, repository: str, token: str, **client: Any) -> None:
+        self.github = GitHub(repository, token, **client)
+        self._about: Json | None = None
 
     def __repr__(self) -> str:
-        return f"GitHubForge({self._name!r})"
+        return f"GitHubForge({self.github.repository!r})"
 
     def can_write(self) -> str:
         """'' if publishing is permitted, else the reason. Raises UserError."""
-        if not self._secret:
+        if not self.github.has_token:
             return "there is no token; give the job `GITHUB_TOKEN` with `contents: write` and `pull-requests: write`"
-        with self._explaining("reading the repository"):
-            repo = self._repository()
-            if repo.archived:
-                return f"{self._name} is archived"
-            # For the tokens of apps, GITHUB_TOKEN among them, GitHub doesn't fill this in: only trying tells.
-            if (repo.permissions is not None and repo.permissions.push) or self._secret.startswith("ghs_"):
-                return ""
-            return f"the token may not write to {self._name}"
+        about = self._repository()
+        if about.get("archived"):
+            return f"{self.github.repository} is archived"
+        if (about.get("permissions") or {}).get("push") or self.github.is_app:
+            return ""
+        return f"the token may not write to {self.github.repository}"
 
     def publish(self, publication: Publication) -> Published:
         """Idempotent: the same key twice gives `unchanged`; without permission `reported`, with the reason.
 
-        Raises UserError; then at most objects that no branch refers to, or a branch without its pull request, are left,
-        and the next run takes them up.
+        Raises UserError; what is left half done then is taken up by the next run.
         """
         check_files(publication.files)
+        return self._permitted(lambda life: life.publish(publication), publication.branch)
+
+    def withdraw(self, withdrawal: Withdrawal) -> Published:
+        """Closes the open pull request of a branch of ours, with the reason; `unchanged` if there is none.
+
+        `reported` if somebody else committed to the branch, or closing is not permitted. Raises UserError.
+        """
+        return self._permitted(lambda life: life.withdraw(withdrawal), withdrawal.branch)
+
+    def source_closed(self, branch: str, source: int, *, merged_into: str = "") -> Published:
+        """What the end of the causing pull request means for ours on `branch`.
+
+        Merged: ours goes against `merged_into` from now on, and `verify_again` names that branch. Not merged: ours is
+        closed, with the reason. Raises UserError.
+        """
+        return self._permitted(lambda life: life.source_closed(branch, source, merged_into), branch)
+
+    def _permitted(self, do: Callable[[Lifecycle], Published], branch: str) -> Published:
         reason = self.can_write()
         if reason:
             return Published("reported", reason=reason)
-        try:
-            return self._publish(publication)
-        except Denied as e:
-            return Published("reported", publication.branch, url=self._compare_link(publication), reason=str(e))
-
-    def _publish(self, p: Publication) -> Published:
-        tip = self._tip(p.branch)
-        pulls = self._pulls(p)
-        open_pull = next((x for x in pulls if x.state == "open"), None)
-        key = key_of(p.commit_message)
-        tip_key = key_of(tip.message) if tip is not None else ""
-        if tip is not None and not tip_key:
-            why = f"branch {p.branch} has commits that are not ours; it was left alone"
-            return Published(
-                "reported",
-                p.branch,
-                tip.sha,
-                open_pull.number if open_pull else None,
-                open_pull.html_url if open_pull else "",
-                why,
-            )
-        if tip is not None and tip_key == key:
-            if pulls:
-                last = open_pull or pulls[0]
-                return Published("unchanged", p.branch, tip.sha, last.number, last.html_url)
-            return self._opened(p, tip.sha)
-        head = self._commit(p, tip)
-        if head is None:
-            return Published("unchanged", p.branch, tip.sha if tip is not None else p.base_sha)
-        if open_pull is None:
-            return self._opened(p, head)
-        with self._explaining("updating the pull request"):
-            open_pull.edit(title=p.title, body=p.body)
-        self._label(open_pull, p.labels)
-        return Published("updated", p.branch, head, open_pull.number, open_pull.html_url, files=tuple(sorted(p.files)))
-
-    def _opened(self, p: Publication, head: str) -> Published:
-        with self._explaining("opening the pull request"):
+        page = str(self._repository()["html_url"])
+        for left in reversed(range(_RACES)):
             try:
-                pull = self._repository().create_pull(
-                    base=p.base_ref, head=p.branch, title=p.title, body=p.body, draft=p.draft
-                )
-            except GithubException as e:
-                # An answer may get lost after the pull request was made: look before anybody tries again.
-                found = (
-                    [x for x in self._pulls(p) if x.state == "open"] if e.status in (422, 500, 502, 503, 504) else []
-                )
-                if not found:
+                return do(Lifecycle(self.github, page))
+            except Denied as e:
+                return Published("reported", branch, reason=str(e))
+            except Raced:
+                if not left:
                     raise
-                pull = found[0]
-        self._label(pull, p.labels)
-        return Published("created", p.branch, head, pull.number, pull.html_url, files=tuple(sorted(p.files)))
+        raise AssertionError("the last race was raised")
 
-    def _commit(self, p: Publication, tip: GitCommit | None) -> str | None:
-        """The new tip's SHA; None if the base holds exactly these files already."""
-        repo = self._repository()
-        with self._explaining("committing"):
-            base = repo.get_git_commit(p.base_sha)
-            self._check_folders(base.tree, p)
-            elements = [InputGitTreeElement(path, "100644", "blob", sha=None) for path in self._stale(base.tree, p)]
-            for path, content in sorted(p.files.items()):
-                blob = repo.create_git_blob(base64.b64encode(content).decode(), "base64")
-                elements.append(InputGitTreeElement(path, "100644", "blob", sha=blob.sha))
-            tree = repo.create_git_tree(elements, base.tree)
-            if tree.sha == base.tree.sha:
-                return None
-            parents = [base] if tip is None else [tip] if self._holds(tip, base) else [tip, base]
-            commit = repo.create_git_commit(p.commit_message, tree, parents)
-            if tip is None:
-                repo.create_git_ref(f"refs/heads/{p.branch}", commit.sha)
-            else:
-                repo.get_git_ref(f"heads/{p.branch}").edit(commit.sha, force=False)
-        return commit.sha
+    def _repository(self) -> Json:
+        if self._about is None:
+            self._about = cast(Json, self.github.request("GET", "", doing="reading the repository"))
+        return self._about
 
-    def _check_folders(self, tree: GitTree, p: Publication) -> None:
-        """GitHub would put our folder in the place of a user's file or link of that name: refuse. Raises UserError."""
-        for folder in sorted({str(parent) for path in p.files for parent in PurePosixPath(path).parents} - {"."}):
-            at: GitTree | None = tree
-            for part in PurePosixPath(folder).parts:
-                found = next((e for e in at.tree if e.path == part), None) if at is not None else None
-                if found is not None and found.type != "tree":
-                    raise UserError(
-                        "A file stands where a folder of the artifact must go.",
-                        where=folder,
-                        fix="rename it, or choose another `artifact.root` in the configuration",
-                    )
-                at = self._tree(found.sha) if found is not None else None
 
-    def _stale(self, tree: GitTree, p: Publication) -> list[str]:
-        """What the base holds in our generated folders and the publication doesn't."""
-        found: list[str] = []
-        for folder in p.replaced:
-            at: GitTree | None = tree
-            for part in PurePosixPath(folder).parts:
-                entry = (
-                    next((e for e in at.tree if e.path == part and e.type == "tree"), None) if at is not None else None
-                )
-                at = self._tree(entry.sha) if entry is not None else None
-            # Generated kernels lie flat: whatever else is in there is not ours to take away.
-            found += [f"{folder}/{e.path}" for e in (at.tree if at is not None else ()) if e.type == "blob"]
-        return sorted(set(found) - p.files.keys())
-
-    def _tree(self, sha: str) -> GitTree:
-        if sha not in self._trees:
-            self._trees[sha] = self._repository().get_git_tree(sha)
-        return self._trees[sha]
-
-    def _holds(self, tip: GitCommit, base: GitCommit) -> bool:
-        return self._repository().compare(base.sha, tip.sha).status in ("ahead", "identical")
-
-    def _tip(self, branch: str) -> GitCommit | None:
-        with self._explaining("reading the branch"):
-            # A prefix search: an absent branch is an empty list there, so a 404 stays what it is, a failure.
-            refs = self._repository().get_git_matching_refs(f"heads/{branch}")
-            sha = next((r.object.sha for r in refs if r.ref == f"refs/heads/{branch}"), None)
-            return self._repository().get_git_commit(sha) if sha is not None else None
-
-    def _pulls(self, p: Publication) -> list[PullRequest]:
-        """Pull requests from our branch to the base, newest first, closed ones too."""
-        owner = self._name.partition("/")[0]
-        with self._explaining("looking for the pull request"):
-            return list(self._repository().get_pulls(state="all", head=f"{owner}:{p.branch}", base=p.base_ref))
-
-    def _label(self, pull: PullRequest, labels: tuple[str, ...]) -> None:
-        missing = sorted(set(labels) - {label.name for label in pull.labels})
-        if missing:
-            with self._explaining("labelling the pull request"):
-                # PyGithub posts a bare array, which GitHub's own description doesn't allow any more.
-                pull.requester.requestJsonAndCheck("POST", f"{pull.issue_url}/labels", input={"labels": missing})
-
-    def _repository(self) -> Repository:
-        if self._found is None:
-            self._found = self._client.get_repo(self._name)
-        return self._found
-
-    def _compare_link(self, p: Publication) -> str:
-        url = self._repository().html_url
-        return f"{url}/compare/{quote(p.base_ref, safe='')}...{quote(p.branch, safe='')}?expand=1"
-
-    @contextmanager
-    def _explaining(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except GithubException as e:
-            raise explained(e.status, e.data, doing, self._name, self._secret) from None
-        except requests.RequestException as e:
-            raise UserError(
-                f"GitHub can't be reached while {doing}: {type(e).__name__}.",
-                where=self._base_url,
-                fix="check GITHUB_API_URL, the proxy and the certificates, then run again",
-            ) from None
+__all__ = ["Answered", "GitHub", "GitHubForge"]

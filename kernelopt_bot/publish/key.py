@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kernelopt_bot.contract.candidate import KernelCandidate
@@ -18,6 +19,7 @@ from kernelopt_bot.search.result import TargetResult, Trial
 
 _TRAILER = "KernelOPT-Key"
 _LINE = re.compile(rf"^{_TRAILER}: ([0-9a-f]{{64}})$", re.MULTILINE)
+_MORE = re.compile(r"^KernelOPT-(Tree|Base): ([0-9a-f]{16,64})$", re.MULTILINE)
 _ENVIRONMENT = ("torch", "triton", "device", "capability")
 
 
@@ -47,6 +49,33 @@ def key_of(message: str) -> str:
     """The key in a commit message of ours; '' if there is none. The last line counts, whatever stands above it."""
     found = _LINE.findall(message)
     return str(found[-1]) if found else ""
+
+
+@dataclass(frozen=True)
+class Trailers:
+    """What a commit of ours says about itself; '' where it says nothing."""
+
+    key: str = ""
+    tree: str = ""
+    """The SHA of its tree: an amended or rebased commit keeps our words, and has another tree."""
+    base: str = ""
+    """`base_name` of the branch that it was made for."""
+
+
+def with_trailers(message: str, *, tree: str, base_ref: str) -> str:
+    """A message that ends with its key, with the commit's tree and the branch it is for."""
+    return f"{message.rstrip()}\nKernelOPT-Tree: {tree}\nKernelOPT-Base: {base_name(base_ref)}\n"
+
+
+def trailers_of(message: str) -> Trailers:
+    """What is read of a commit's message; the last of each counts."""
+    more = dict(_MORE.findall(message))
+    return Trailers(key_of(message), more.get("Tree", ""), more.get("Base", ""))
+
+
+def base_name(ref: str) -> str:
+    """A branch's name for a commit's message: names of branches may hold mentions and references."""
+    return hashlib.sha256(ref.encode()).hexdigest()[:16]
 
 
 def _where(environment: Mapping[str, Any]) -> dict[str, str]:

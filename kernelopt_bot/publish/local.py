@@ -15,7 +15,7 @@ from git.exc import GitCommandError
 
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.publish.files import check_files
-from kernelopt_bot.publish.key import key_of
+from kernelopt_bot.publish.key import key_of, trailers_of, with_trailers
 from kernelopt_bot.publish.publication import Publication, Published
 from kernelopt_bot.report.write import write_whole
 from kernelopt_bot.targets.git import environment, open_repository
@@ -61,11 +61,11 @@ class LocalForge:
         ref = f"refs/heads/{p.branch}"
         tip = self._git("for-each-ref", "--format=%(objectname)", ref)
         if tip:
-            key = key_of(self._git("show", "-s", "--format=%B", tip))
-            if not key:
+            said = trailers_of(self._git("show", "-s", "--format=%B", tip))
+            if not said.key or said.tree != self._git("rev-parse", f"{tip}^{{tree}}"):
                 reason = f"branch {p.branch} has commits that are not ours; it was left alone"
                 return Published("reported", p.branch, tip, reason=reason)
-            if key == key_of(p.commit_message):
+            if said.key == key_of(p.commit_message):
                 return Published("unchanged", p.branch, tip)
         if f"branch {ref}" in self._git("worktree", "list", "--porcelain").splitlines():
             raise UserError("The branch is checked out.", where=p.branch, fix="check out another branch and run again")
@@ -75,7 +75,7 @@ class LocalForge:
             return Published("unchanged", p.branch, tip or base)
         parents = [base] if not tip else [tip] if self._is_ancestor(base, tip) else [tip, base]
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".txt") as message:
-            message.write(p.commit_message)
+            message.write(with_trailers(p.commit_message, tree=tree, base_ref=p.base_ref))
             message.flush()
             commit = self._git(
                 "commit-tree", tree, *(x for parent in parents for x in ("-p", parent)), "-F", message.name

@@ -37,4 +37,7 @@ class Rest(Protocol):
     def pages(
         self, path: str, *, query: Mapping[str, str] | None = None, key: str = "", limit: int = 1000, doing: str = ""
     ) -> list[Any]:
-        """All elements of a listing up to `limit`; `key` names the list in answers that are objects. Raises as above."""
+        """The elements of a listing, up to `limit`; `key` names the list in answers that are objects.
+
+        Raises as `request`.
+        """

@@ -40,6 +40,10 @@ class Fault:
     headers: tuple[tuple[str, str], ...] = ()
     times: int = 1
     after: bool = False
+    drop: bool = False
+    """Closes the connection instead of answering."""
+    delay_s: float = 0.0
+    """Waits before it answers; the request is then carried out, and answered as usual unless `drop`."""
 
 
 @dataclass
@@ -60,6 +64,10 @@ class Repo:
     issues: dict[int, dict[str, Any]] = field(default_factory=dict)
     labels: dict[str, dict[str, Any]] = field(default_factory=dict)
     issue_labels: dict[int, list[str]] = field(default_factory=dict)
+    requested: dict[int, list[str]] = field(default_factory=dict)
+    """Pull request -> reviewers asked, teams with `@` in front."""
+    mergeable: dict[int, bool | None] = field(default_factory=dict)
+    """What GitHub says of a pull request, where that isn't what git says."""
     permissions: dict[str, str] = field(default_factory=dict)
     """User -> `admin`, `write`, `read` or `none`; others are unknown."""
 
@@ -119,6 +127,7 @@ class Hub:
         self.violations: list[str] = []
         self.faults: list[Fault] = []
         self._last_id = 1000
+        self._dead_from, self._dead_after, self._served = -1, False, 0
 
     def create_repo(self, full_name: str, files: dict[str, str] | None = None) -> Repo:
         """A repository whose `main` holds one commit with `files`."""
@@ -140,8 +149,28 @@ class Hub:
         times: int = 1,
         after: bool = False,
         headers: tuple[tuple[str, str], ...] = (),
+        drop: bool = False,
+        delay_s: float = 0.0,
     ) -> None:
-        self.faults.append(Fault(operation, status, message, headers, times, after))
+        """See `Fault`; a `delay_s` with `status` 0 leaves the answer what it is."""
+        self.faults.append(Fault(operation, status, message, headers, times, after, drop, delay_s))
+
+    def die_at(self, request: int, *, after: bool) -> None:
+        """From request number `request` (from 0) on nothing is answered; that one is still carried out if `after`.
+
+        `request` -1: everything is answered again.
+        """
+        self._dead_from, self._dead_after, self._served = request, after, 0
+
+    def death(self) -> Fault | None:
+        """The fault of the next request under `die_at`."""
+        if self._dead_from < 0:
+            return None
+        self._served += 1
+        if self._served <= self._dead_from:
+            return None
+        first = self._served == self._dead_from + 1
+        return Fault("*", 502, after=first and self._dead_after, drop=True)
 
     def fault_for(self, operation: str) -> Fault | None:
         for fault in self.faults:

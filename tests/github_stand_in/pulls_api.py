@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.github_stand_in.hub import Answer, Arguments, Hub, Repo, invalid, not_found
+from tests.github_stand_in.hub import Answer, Arguments, GitFailed, Hub, Repo, invalid, not_found
 
 Body = dict[str, Any]
 
@@ -45,7 +45,10 @@ def create_pull(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> An
 
 def get_pull(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
     n = int(a["pull_number"])
-    return (200, _pull(hub, repo, n)) if n in repo.pulls else not_found()
+    if n not in repo.pulls:
+        return not_found()
+    e = _pull(hub, repo, n)
+    return 200, e | {"mergeable": repo.mergeable[n] if n in repo.mergeable else _mergeable(repo, e)}
 
 
 def list_pulls(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
@@ -71,6 +74,14 @@ def update_pull(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> An
     n = int(a["pull_number"])
     if n not in repo.pulls:
         return not_found()
+    if "base" in b:
+        if not repo.sha(f"refs/heads/{b['base']}"):
+            return invalid("Proposed base branch was not found", "PullRequest", "base", "invalid")
+        head = repo.pulls[n]["head"]["ref"]
+        if repo.git("rev-list", "--count", f"{b['base']}..{head}") == "0":
+            return invalid(f"There are no new commits between base branch '{b['base']}' and head branch '{head}'",
+                           "PullRequest", "base")
+        repo.pulls[n]["base"] |= {"ref": b["base"], "label": f"{repo.owner}:{b['base']}"}
     repo.pulls[n] |= {k: b[k] for k in ("title", "body", "state") if k in b}
     return 200, _pull(hub, repo, n)
 
@@ -140,6 +151,23 @@ def add_labels(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Ans
     return 200, _labels(repo, n)
 
 
+def request_reviewers(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
+    """Only who may read the repository can be asked, and never the author."""
+    n = int(a["pull_number"])
+    if n not in repo.pulls:
+        return not_found()
+    people = b.get("reviewers", ())
+    if repo.pulls[n]["user"]["login"] in people:
+        return invalid("Review cannot be requested from pull request author.")
+    if unknown := [name for name in people if repo.permissions.get(name, "none") == "none"]:
+        return invalid(f"Reviews may only be requested from collaborators: {unknown}")
+    asked = repo.requested.setdefault(n, [])
+    asked += [x for x in (*people, *(f"@{team}" for team in b.get("team_reviewers", ()))) if x not in asked]
+    e = hub.description.example("pulls/request-reviewers", 201)
+    shown = _pull(hub, repo, n)
+    return 201, e | {k: shown[k] for k in ("number", "title", "body", "state", "html_url", "url", "labels")}
+
+
 def permission(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
     known = repo.permissions.get(a["username"])
     if known is None:
@@ -159,6 +187,14 @@ def _pull(hub: Hub, repo: Repo, n: int) -> Body:
     if repo.sha(f"refs/heads/{e['head']['ref']}"):
         e["changed_files"] = len(repo.git("diff", "--name-only", f"{e['base']['sha']}...{e['head']['sha']}").split())
     return e | {"labels": _labels(repo, n)}
+
+
+def _mergeable(repo: Repo, e: Body) -> bool:
+    try:
+        repo.git("merge-tree", "--write-tree", e["base"]["sha"], e["head"]["sha"])
+    except GitFailed:
+        return False
+    return True
 
 
 def _labels(repo: Repo, n: int) -> list[Body]:

@@ -6,6 +6,7 @@ import base64
 import functools
 import json
 import os
+import socket
 import subprocess
 import threading
 import time
@@ -40,6 +41,7 @@ HANDLERS: dict[str, Handle] = {
     "pulls/get": pulls_api.get_pull,
     "pulls/list": pulls_api.list_pulls,
     "pulls/update": pulls_api.update_pull,
+    "pulls/request-reviewers": pulls_api.request_reviewers,
     "issues/get": pulls_api.get_issue,
     "issues/create": checks_api.create_issue,
     "issues/update": checks_api.update_issue,
@@ -84,6 +86,8 @@ def shared_description() -> Description:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: Hub
+    _drop = False
+    _delay_s = 0.0
 
     def log_message(self, *args: object) -> None:
         """Nothing: tests read `hub.log`."""
@@ -98,12 +102,19 @@ class _Handler(BaseHTTPRequestHandler):
         query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
         with self.hub.lock:
             status, body, headers = self._answer(url.path, query, json.loads(raw) if raw else None)
+        if self._delay_s:
+            time.sleep(self._delay_s)
+        if self._drop:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
         self._reply(status, b"" if body is None else json.dumps(body).encode(), headers)
 
     do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _serve
 
     def _answer(self, path: str, query: Arguments, body: Any) -> tuple[int, Any, tuple[tuple[str, str], ...]]:
         hub = self.hub
+        self._drop, self._delay_s = False, 0.0
         if self.headers.get("Authorization") not in (f"token {TOKEN}", f"Bearer {TOKEN}"):
             return 401, {"message": "Bad credentials", "status": "401"}, ()
         found = hub.description.match(self.command, path)
@@ -111,8 +122,10 @@ class _Handler(BaseHTTPRequestHandler):
             hub.violations.append(f"{self.command} {path}: no such operation")
             return (*not_found(), ())
         operation, arguments = found
-        fault = hub.fault_for(operation.id)
-        if fault is not None and not fault.after:
+        fault = hub.death() or hub.fault_for(operation.id)
+        if fault is not None:
+            self._drop, self._delay_s = fault.drop, fault.delay_s
+        if fault is not None and not fault.after and fault.status:
             hub.log.append((operation.id, fault.status))
             return fault.status, {"message": fault.message}, fault.headers
         errors = hub.description.request_errors(operation, arguments, query, body)
@@ -123,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         errors = hub.description.answer_errors(operation, status, json.loads(json.dumps(answer)))
         if errors:
             hub.violations.append(f"{operation.id} answer {status}: {errors}")
-        if fault is not None:
+        if fault is not None and fault.status:
             status, answer = fault.status, {"message": fault.message}
         hub.log.append((operation.id, status))
         return status, answer, fault.headers if fault is not None else ()

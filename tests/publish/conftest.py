@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,11 +45,10 @@ def forge(hub: Hub) -> GitHubForge:
     return client(hub)
 
 
-def client(hub: Hub, token: str = TOKEN) -> GitHubForge:
-    """Without PyGithub's own retries and pauses, so that faults are seen and tests are fast."""
-    return GitHubForge(
-        "acme/kernels", token, base_url=hub.url, retry=None, seconds_between_requests=None, seconds_between_writes=None
-    )
+def client(hub: Hub, token: str = TOKEN, **more: Any) -> GitHubForge:
+    """One attempt a request and no pauses, so that faults are seen and tests are fast."""
+    options: dict[str, Any] = {"attempts": 1, "seconds_between_writes": None, "timeout": 10}
+    return GitHubForge("acme/kernels", token, base_url=hub.url, **options | more)
 
 
 def publication(base_sha: str, key: str = "1" * 64, content: bytes = b"def norm(): ...\n") -> Publication:

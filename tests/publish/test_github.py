@@ -3,12 +3,14 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 
 from kernelopt_bot.errors import InputError, UserError
 from kernelopt_bot.publish.github import GitHubForge
 from kernelopt_bot.publish.key import key_of
+from kernelopt_bot.publish.marks import marked
 from tests.github_stand_in import TOKEN, Hub, Repo
 from tests.publish.conftest import KERNEL, client, publication
 
@@ -29,7 +31,7 @@ def test_opens_a_pull_request_against_the_head_branch(hub: Hub, repo: Repo, forg
     assert (pull["base"]["ref"], pull["title"], pull["body"]) == (
         "faster-models",
         "perf: faster",
-        publication(head).body,
+        marked(publication(head).body, "1" * 64, "done"),
     )
     assert repo.issue_labels[1] == ["kernelopt"]
     assert repo.git("rev-parse", f"{BRANCH}^") == head
@@ -158,7 +160,7 @@ def test_updates_are_fast_forward_only(repo: Repo, forge: GitHubForge, hub: Hub)
 def test_every_refusal_says_what_to_do(
     hub: Hub, repo: Repo, forge: GitHubForge, status: int, message: str, fix: str
 ) -> None:
-    hub.fail("git/create-blob", status, f"{message} {TOKEN}")
+    hub.fail("git/create-tree", status, f"{message} {TOKEN}")
     with pytest.raises(UserError) as e:
         forge.publish(publication(repo.sha("faster-models")))
     assert str(status) in e.value.what
@@ -198,7 +200,9 @@ def test_pull_requests_may_be_forbidden_to_actions(hub: Hub, repo: Repo, forge: 
     done = forge.publish(publication(repo.sha("faster-models")))
     assert done.operation == "reported"
     assert "Settings" in done.reason
-    assert done.url == f"{hub.url}/acme/kernels/compare/faster-models...kernelopt-pr-7?expand=1"
+    page, _, filled = done.url.partition("?")
+    assert page == f"{hub.url}/acme/kernels/compare/faster-models...kernelopt-pr-7"
+    assert parse_qs(filled) == {"expand": ["1"], "title": ["perf: faster"], "body": [publication("").body]}
     assert repo.sha(BRANCH)
 
 
