@@ -45,7 +45,9 @@ def command(where: str, output: Path, as_json: bool) -> int:
     token = next((t for t in [os.environ.pop(name, "") for name in TOKENS] if t), "")
     repository = open_repository(Path.cwd())
     job = from_environment(os.environ)
-    if isinstance(job, Ignored):
+    if isinstance(job, Job) and (job.sweep or not job.head_sha or job.operation != "optimize"):
+        job = Ignored(f"{job.event} {job.operation} is not handled in one process")
+    if not isinstance(job, Job):
         click.echo(f"nothing to do: {job.reason}")
         outcome.write_outputs(RunResult((), "kernelopt run"), Published("reported", reason=job.reason), output)
         return 0

@@ -83,7 +83,8 @@ class Job:
     @property
     def asked_by_person(self) -> bool:
         """Whether it exists only because `actor` asked for it, and so only while `actor` may ask."""
-        return self.event == "issue_comment" or (self.event == "pull_request" and self.action == "labeled")
+        by_label = self.event == "pull_request" and self.action == "labeled" and self.executes
+        return self.event == "issue_comment" or by_label
 
 
 @dataclass(frozen=True)
