@@ -45,7 +45,7 @@ def test_commands(body: str, command: Command) -> None:
     ("/kernelopt optimize --budget 20", "write `90s`, `20m` or `1h`"),
     ("/kernelopt optimize --budget 1s", "between `10s` and `24h`"),
     ("/kernelopt optimize --budget 25h", "between `10s` and `24h`"),
-    ("/kernelopt optimize --budget ２0m", "is no time"),
+    ("/kernelopt optimize --budget \uff120m", "is no time"),
     ("/kernelopt optimize --max-cost -1", "`--max-cost` needs a value"),
     ("/kernelopt optimize --max-cost nan", "is no amount"),
     ("/kernelopt optimize --max-cost 1e9", "is no amount"),
@@ -81,7 +81,8 @@ def test_mistakes_are_answered(body: str, words: str) -> None:
 
 @pytest.mark.parametrize("body", [
     "", "\n/kernelopt optimize", "> /kernelopt optimize", ">/kernelopt optimize", "`/kernelopt optimize`",
-    "```\n/kernelopt optimize\n```", "~~~\n/kernelopt optimize\n~~~", "    /kernelopt optimize", "\t/kernelopt optimize",
+    "```\n/kernelopt optimize\n```", "~~~\n/kernelopt optimize\n~~~",
+    "    /kernelopt optimize", "\t/kernelopt optimize",
     " /kernelopt optimize", "please /kernelopt optimize", "- /kernelopt optimize", "/kerneloptimize",
     "/kernelopt-bot optimize", "/kernelopt: optimize", "\\/kernelopt optimize", "<!-- -->/kernelopt optimize",
     "@octocat /kernelopt optimize", "//kernelopt optimize", "/\u212aernelopt optimize",
@@ -91,7 +92,8 @@ def test_what_never_fires(body: str) -> None:
     assert parse(body) is None
 
 
-@pytest.mark.parametrize("word", ["@everyone", "<b>", "<img src=x onerror=1>", "[x](http://x)", "`@a`", "!#1", "::error::x"])
+@pytest.mark.parametrize("word", [
+    "@everyone", "<b>", "<img src=x onerror=1>", "[x](http://x)", "`@a`", "!#1", "::error::x"])
 def test_what_a_mistake_repeats_stands_in_a_code_span(word: str) -> None:
     answer = parse(f"/kernelopt '{word}'")
     assert isinstance(answer, Mistake)

@@ -1,7 +1,7 @@
 """Payloads: GitHub's shapes, who is ignored and why, and malformed ones.
 
-`pull_request()` is written by us after the shapes of the npm package @octokit/webhooks-examples 7.6.1; `test_examples.py` reads
-those themselves.
+`pull_request()` is written by us after the shapes of the npm package @octokit/webhooks-examples 7.6.1;
+`test_examples.py` reads those themselves.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class TestAuthorise:
         (replace(FACTS, pull_request=None), "cannot be read"),
         (pull(number=13), "#12 cannot be read"),
         (replace(FACTS, commits=None), "may be KernelOPT's own"),
-        (replace(FACTS, commits=(Commit("Docs\n\n[skip kernelopt]"), Commit("x"))), "head commit says [skip kernelopt]"),
+        (replace(FACTS, commits=(Commit("Docs\n\n[skip kernelopt]"), Commit("x"))), "commit says [skip kernelopt]"),
         (replace(FACTS, commits=(Commit(with_key("perf: faster", "a" * 64)),)), "the commits are KernelOPT's own"),
         (replace(FACTS, commits=(Commit("Merge", merge=True), Commit(with_key("perf", "a" * 64)))), "KernelOPT's own"),
         (replace(FACTS, changed=()), "no file changed"),
@@ -246,7 +246,8 @@ class TestBranches:
         assert authorise(self.push, self.facts, POLICY) == replace(self.push, wait_s=300.0)
         assert recheck(self.push, self.facts, POLICY) is None
 
-    @pytest.mark.parametrize(("sha", "reason"), [(None, "cannot be read"), ("", "was deleted"), (NEW, "moved from 1111")])
+    @pytest.mark.parametrize(("sha", "reason"), [
+        (None, "cannot be read"), ("", "was deleted"), (NEW, "moved from 1111")])
     def test_the_branch_meanwhile(self, sha: str | None, reason: str) -> None:
         facts = replace(self.facts, branch_sha=sha)
         for answer in (authorise(self.push, facts, POLICY), recheck(self.push, facts, POLICY)):
@@ -276,7 +277,8 @@ class TestRecheck:
     @pytest.mark.parametrize("job", [PUSHED, bound, LABELLED])
     @pytest.mark.parametrize(("changes", "reason"), [
         ({"head_sha": NEW}, "moved from 1111"), ({"closed": True}, "is closed"), ({"base_ref": "next"}, "is next now"),
-        ({"labels": ("kernelopt", "no-kernelopt")}, "has the label no-kernelopt"), ({"fork": True}, "comes from a fork")])
+        ({"labels": ("kernelopt", "no-kernelopt")}, "has the label no-kernelopt"),
+        ({"fork": True}, "comes from a fork")])
     def test_what_stops_all(self, job: Job, changes: dict[str, Any], reason: str) -> None:
         now = replace(self.facts, pull_request=replace(PULL, **{"labels": ("kernelopt",), **changes}))
         answer = recheck(job, now, POLICY)
