@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernelopt_bot.publish import shown
+from kernelopt_bot.publish.permission import needing
 from kernelopt_bot.publish.rest import Json, Rest
 from kernelopt_bot.publish.seen import UNFINISHED, Seen, State
 from kernelopt_bot.report.summary import gain_words
@@ -81,7 +82,7 @@ def class_line(source: str, entry: str) -> int:
 
 
 class CheckRun:
-    """`external_id` is the same in all phases and attempts of one run.
+    """`external_id` is the same in all phases of one attempt of a workflow run: its id and its attempt.
 
     `app` is the slug of the App whose token is used, `github-actions` for GITHUB_TOKEN. GitHub lets only the App that
     made a check run change it, so those of others are never touched.
@@ -98,6 +99,10 @@ class CheckRun:
 
         A finished state also concludes what an earlier run left unfinished on this commit.
         """
+        with needing("checks: write"):
+            return self._show(seen, notes)
+
+    def _show(self, seen: Seen, notes: tuple[Annotation, ...]) -> int:
         found = self._find(seen.head_sha)
         body = self._body(seen)
         if found is None:

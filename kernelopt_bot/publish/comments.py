@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelopt_bot.publish import shown
+from kernelopt_bot.publish.permission import needing
 from kernelopt_bot.publish.rest import Json, Rest
 from kernelopt_bot.publish.seen import Seen
 
@@ -24,6 +25,10 @@ class StickyComment:
         A first comment is made only where something was gained or asked for; one that is there is kept true. Raises
         UserError: then nothing new was made, since a comment that could not be looked for may exist.
         """
+        with needing("pull-requests: write"):
+            return self._show(number, seen)
+
+    def _show(self, number: int, seen: Seen) -> int | None:
         found = self._find(number)
         body = shown.comment(seen)
         if found is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernelopt_bot.publish.comments import is_ours
+from kernelopt_bot.publish.permission import needing
 from kernelopt_bot.publish.rest import Json, Rest
 from kernelopt_bot.publish.shown import fitting
 from kernelopt_bot.publish.words import Markdown, pull_link, render
@@ -93,6 +94,10 @@ class Dashboard:
 
         Raises UserError; a failed look-up makes nothing, or every run would make another dashboard.
         """
+        with needing("issues: write"):
+            return self._show(board)
+
+    def _show(self, board: Board) -> int | None:
         found = self._find()
         text = body(board)
         if found is None:

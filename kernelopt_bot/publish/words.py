@@ -13,6 +13,7 @@ from kernelopt_bot.report.templates import environment
 from kernelopt_bot.report.text import shorten
 
 _URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~%/?=&+,@:#-]*)?")
+_COMMAND = re.compile(r"^(?=\s*(?:::|##\[))", re.MULTILINE)
 
 
 class Markdown(str):
@@ -51,7 +52,8 @@ def _words(value: object, limit: int = 1000) -> Markdown:
 
 
 def _block(value: object, language: str = "") -> Markdown:
-    return Markdown(escape.code_block(str(value), language))
+    # Elsewhere a runner would take such a line for a command, should the text ever get into a log.
+    return Markdown(escape.code_block(_COMMAND.sub(" ", str(value)), language))
 
 
 def _finalize(value: object) -> object:

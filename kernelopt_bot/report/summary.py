@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.report import numbers as n
+from kernelopt_bot.report.section import call_site
 from kernelopt_bot.search.result import Comparison
 
 Outcome = Literal["faster", "unchanged", "error"]
@@ -31,6 +33,7 @@ class TargetSummary:
     baselines: tuple[Comparison, ...]
     artifact: str
     call_site: str
+    """Made from the folder's name: readers paste it."""
     environment: str
     """`NVIDIA H200, torch 2.11.0, triton 3.6.0`; '' where unknown."""
 
@@ -41,10 +44,14 @@ class RunSummary:
     skipped: tuple[tuple[str, str], ...]
     """(path or class, reason)."""
     head_sha: str
-    command: str
     stopped: str
     wall_s: float
     device_s: float
+
+    @property
+    def command(self) -> str:
+        """What repeats the run. Made from its targets, since readers paste it: nobody vouches for the file's own."""
+        return shlex.join(["kernelopt", "optimize", *(f"{t.path}:{t.entry}" for t in self.targets)])
 
     @property
     def faster(self) -> tuple[TargetSummary, ...]:
@@ -64,7 +71,6 @@ def summarise(data: Mapping[str, Any]) -> RunSummary:
             tuple(_target(data, t) for t in data["targets"]),
             tuple((_text(s["what"]), _text(s["reason"])) for s in data["skipped"]),
             _text(data["head_sha"]),
-            _text(data["command"]),
             _text(data["stopped"]),
             _number(data["spent"].get("wall_s", 0.0)),
             _number(data["spent"].get("device_s", 0.0)),
@@ -96,7 +102,7 @@ def _target(data: Mapping[str, Any], t: Mapping[str, Any]) -> TargetSummary:
         error or words,
         tuple(c for b in data["baselines"] if b["target"] == name and (c := _measured(b["gain"])) is not None),
         _text(t["artifact"]),
-        _text(t["call_site"]),
+        call_site(_text(t["artifact"])),
         _environment(data["environment"].get(name, {})),
     )
 
