@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,12 +36,20 @@ def publication(
     labels: tuple[str, ...] = (),
     draft: bool = False,
     note: str = "",
+    sweep: str = "",
+    base_may_move: bool = False,
+    reviewers: tuple[str, ...] = (),
+    author: str = "",
+    whole_report: str = "",
 ) -> Publication | None:
     """The branch, the files and the words; None if no target got faster.
 
     `root` is the folder below which every result's `artifact` lies, and whose layout the repository gets. `subject` is
     the commit's first line and the title, with `{targets}` for the targets' names; `note` is a sentence about this pull
-    request (for example that no checks start on it). Raises InputError for files that may not be published.
+    request (for example that no checks start on it). `sweep` names the branch that a push or a schedule looked at.
+    `base_may_move`: the publication still holds when `base_ref` has left `base_sha`; always so without a causing pull
+    request. `reviewers` and `author`: see `Publication`. `whole_report` is the address of everything that the body has
+    no room for. Raises InputError for files that may not be published.
     """
     results = faster(run)
     results = tuple(r for r in results if r.artifact)
@@ -50,36 +60,53 @@ def publication(
         files |= read_folder(root, r.artifact)
     check_files(files)
     # Not str.format: a target's name is data, and the configuration has checked the only placeholder.
-    names = one_line(", ".join(r.target.name for r in results))
+    names = _defused(one_line(", ".join(r.target.name for r in results)))
     title = shorten(subject.replace("{targets}", names).replace("{{", "{").replace("}}", "}"), _TITLE_LIMIT)
     lines = [_one_line_of(r) for r in results]
     message = environment("publish").get_template("commit.txt.j2").render(subject=title, lines=lines)
     return Publication(
-        branch=branch_name(run, branch_prefix),
+        branch=branch_name(run, branch_prefix, sweep=sweep),
         base_ref=base_ref,
         base_sha=base_sha,
         title=title,
-        body=_body(results, report, note),
+        body=_body(results, report, note, whole_report),
         commit_message=with_key(message, content_key(results)),
         files=files,
         labels=labels,
         draft=draft,
         replaced=tuple(f"{r.artifact}/kernels" for r in results),
+        source=None if base_may_move or sweep else run.pull_request,
+        reviewers=reviewers,
+        author=author,
     )
 
 
-def branch_name(run: RunResult, prefix: str = "kernelopt-") -> str:
-    """One flat branch a pull request; a run by hand has one a commit."""
+def branch_name(run: RunResult, prefix: str = "kernelopt-", *, sweep: str = "") -> str:
+    """One flat branch a pull request, or a branch that is swept; a run by hand has one a commit."""
+    if sweep:
+        return f"{prefix}sweep-{_flat(sweep)}"
     return f"{prefix}pr-{run.pull_request}" if run.pull_request is not None else f"{prefix}{run.head_sha[:12] or 'run'}"
 
 
-def _body(results: tuple[TargetResult, ...], report: Report, note: str) -> str:
+def _flat(branch: str) -> str:
+    """A part of a branch's name without slashes; what had to change gets a hash, so that no two branches share one."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "-", branch)[:100]
+    return plain if plain == branch else f"{plain}-{hashlib.sha256(branch.encode()).hexdigest()[:8]}"
+
+
+def _defused(text: str) -> str:
+    """Plain text in which GitHub sees no mention and no reference to an issue, for titles and commit messages."""
+    return re.sub(r"([@#]|GH-(?=\d))", "\\1\u2060", text, flags=re.IGNORECASE)
+
+
+def _body(results: tuple[TargetResult, ...], report: Report, note: str, whole_report: str) -> str:
     template = environment("publish").get_template("pull_request.md.j2")
     values: Mapping[str, str] = {
         "first_screen": markdown.blocks_to_markdown(tuple(_headline(r) for r in results)),
         "folders": markdown.inline(_folders(results)),
         "call_sites": markdown.blocks_to_markdown(tuple(_call_sites(results))),
         "repository_note": markdown.inline((note,)) if note else "",
+        "whole_report": whole_report if re.fullmatch(r"https?://[^\s<>()]+", whole_report) else "",
         "release": __version__,
     }
     frame = template.render(report="", **values)
@@ -104,7 +131,7 @@ def _headline(r: TargetResult) -> Block:
 def _one_line_of(r: TargetResult) -> str:
     c = r.headline
     assert c is not None, "`faster` only lets results with a confirmed figure through"
-    return one_line(f"{r.target.name}: {n.gain(c)} against {c.baseline} ({n.conditions(c)})")
+    return _defused(one_line(f"{r.target.name}: {n.gain(c)} against {c.baseline} ({n.conditions(c)})"))
 
 
 def _folders(results: tuple[TargetResult, ...]) -> Line:

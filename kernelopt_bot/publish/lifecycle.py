@@ -1,8 +1,8 @@
 """A pull request of ours from its opening to its end.
 
 Each step leaves a state that the next run understands, so that a run which dies at any request is taken up: the branch
-says by its last commit's trailers what it holds, the pull request by its mark (`marks.py`) what it describes and whether
-reviewers and labels were asked for. Reading fails loudly: a look-up that did not work never creates anything.
+says by its last commit's trailers what it holds, the pull request by its mark (`marks.py`) what it describes and
+whether reviewers and labels were asked for. Reading fails loudly: a look-up that failed never creates anything.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,3 +100,31 @@ def test_branch_names_are_flat() -> None:
     assert branch_name(by_hand) == "kernelopt-0123456789ab"
     assert branch_name(replace(by_hand, pull_request=12), "bot-") == "bot-pr-12"
     assert branch_name(RunResult((), "kernelopt optimize x")) == "kernelopt-run"
+
+
+def test_whom_it_comes_from_and_goes_to(run: RunResult, root: Path) -> None:
+    url = "https://github.com/acme/kernels/actions/runs/1"
+    p = made(run, root, reviewers=("lee",), author="kim", whole_report=url)
+    assert (p.source, p.reviewers, p.author) == (7, ("lee",), "kim")
+    assert f"<{url}>" in p.body
+    assert "whole report" not in made(run, root, whole_report="javascript:x").body
+    again = made(run, root, base_may_move=True)
+    assert (again.branch, again.source) == ("kernelopt-pr-7", None)
+
+
+def test_a_sweep_has_one_flat_branch_a_branch(run: RunResult, root: Path) -> None:
+    assert made(run, root, sweep="main").branch == "kernelopt-sweep-main"
+    assert made(run, root, sweep="main").source is None
+    names = {branch_name(run, sweep=b) for b in ("team/x", "team-x", "team.x", "team/y")}
+    assert len(names) == 4
+    assert all(re.fullmatch(r"kernelopt-sweep-[A-Za-z0-9_-]+", n) for n in names)
+
+
+def test_a_targets_name_mentions_nobody(run: RunResult, root: Path) -> None:
+    first = run.results[0]
+    named = replace(first, target=replace(first.target, name="@kim fixes #12"))
+    p = made(replace(run, results=(named, *run.results[1:])), root)
+    for text in (p.title, p.commit_message):
+        assert "@kim" not in text
+        assert "#12" not in text
+        assert "kim" in text
