@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from kernelopt_bot.events.job import PullRequest
+from kernelopt_bot.events.job import Job, PullRequest
 
 Permission = Literal["none", "read", "triage", "write", "maintain", "admin"]
 LEVELS: tuple[str, ...] = get_args(Permission)
@@ -31,15 +31,37 @@ class Facts:
     branch_sha: str | None = None
     """Head of `source_branch` for a job without a pull request; '' once the branch is deleted."""
     commits: tuple[Commit, ...] | None = None
-    """What the event brought, newest first: the commits between its `before` and `after`, or the head commit alone."""
+    """What the event brought, newest first: the commits from the job's `before` (without it) to its head; the head
+    commit alone where `before` is '' or no ancestor."""
     changed: tuple[str, ...] | None = None
     """Paths that the pull request or the push changes, relative to the root."""
     opted_out: frozenset[str] = frozenset()
-    """Those of them whose text opts out, by `policy.opts_out`."""
+    """Those of them whose text opts out, by `targets.marker.opts_out`."""
     runs_today: int | None = 0
     """Runs that events started for the same pull request or branch since midnight UTC, this one not counted."""
     commands_today: int | None = 0
     """The same for comments and labels."""
+
+
+Need = Literal["pull_request", "permission", "branch_sha", "commits", "changed", "opted_out", "runs_today",
+               "commands_today"]
+
+
+def needed(job: Job, *, again: bool = False) -> frozenset[Need]:
+    """The facts that `authorise` looks at for this job, so that no request is made for others; `again`: `recheck`."""
+    asked: set[Need] = {"permission"} if job.asked_by_person else set()
+    if job.operation == "answer":
+        return frozenset(asked)
+    asked.add("pull_request" if job.number else "branch_sha")
+    if again or not job.executes:
+        return frozenset(asked)
+    if job.asked_by_person:
+        asked.add("commands_today")
+    elif job.number:
+        asked |= {"commits", "changed", "opted_out", "runs_today"}
+    elif job.event == "push":
+        asked |= {"changed", "opted_out", "runs_today"}
+    return frozenset(asked)
 
 
 def permission_in(answer: Any) -> Permission | None:

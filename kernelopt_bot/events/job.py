@@ -70,6 +70,8 @@ class Job:
     report_only: bool = False
     """The result is a report and a patch, nothing is published to a branch."""
     answer: str = ""
+    before: str = ""
+    """Head before this event, of a synchronize or a push; '' if there is none."""
 
     @property
     def is_fork(self) -> bool:

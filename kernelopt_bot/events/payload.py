@@ -102,7 +102,7 @@ def _pull_request(event: shapes.PullRequestEvent, policy: Policy) -> Decision:
     pull = _request(event.pull_request, event.repository.id)
     job = Job("pull_request", event.action, event.repository.full_name, pull.head_sha, pull.base_sha, pull,
               event.repository.default_branch, actor=event.sender.login, source_branch=pull.head_ref,
-              number=pull.number)
+              number=pull.number, before=event.before or "")
     return on_pull_request(job, policy, label=event.label.name if event.label else "",
                            base_changed=event.changes is not None and event.changes.base is not None,
                            bot=event.sender.bot)
@@ -117,7 +117,8 @@ def _push(event: shapes.PushEvent, policy: Policy) -> Decision:
     if event.created or not event.before.strip("0"):
         return Ignored(f"the push created the branch {branch}, so there is nothing to compare it with")
     job = Job("push", "", event.repository.full_name, event.after, event.before, None, event.repository.default_branch,
-              actor=event.sender.login if event.sender else "", source_branch=branch)
+              actor=event.sender.login if event.sender else "", source_branch=branch,
+              before=event.before)
     newest = [event.head_commit] if event.head_commit else []
     older = [c for c in reversed(event.commits) if not newest or c.id != newest[0].id]
     return on_push(job, policy, tuple(Commit(c.message) for c in [*newest, *older]))

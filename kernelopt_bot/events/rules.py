@@ -9,10 +9,10 @@ from fnmatch import fnmatchcase
 from kernelopt_bot.events.facts import Commit, Facts
 from kernelopt_bot.events.job import Job, PullRequest
 from kernelopt_bot.events.settings import Policy
+from kernelopt_bot.targets.marker import OFF
 
 _SKIP = re.compile(r"\[(skip kernelopt|kernelopt skip)\]", re.IGNORECASE)
 _TRAILER = re.compile(r"^KernelOPT-Key: \S+$", re.MULTILINE)
-_OFF = re.compile(r"^[ \t]*#[ \t]*kernelopt:[ \t]*(off|skip)[ \t]*\r?$", re.MULTILINE)
 
 
 def own(pull: PullRequest, policy: Policy) -> str:
@@ -103,7 +103,7 @@ def by_paths(facts: Facts, policy: Policy) -> str:
     if not kept:
         return "no changed file passes events.paths and events.ignore_paths" if facts.changed else "no file changed"
     if all(path in facts.opted_out for path in kept):
-        return "every changed file opts out with `# kernelopt: off`"
+        return f"every changed file opts out with `{OFF}`"
     return ""
 
 
@@ -111,11 +111,6 @@ def relevant(changed: Iterable[str], policy: Policy) -> tuple[str, ...]:
     """The changed paths that pass the configuration's filters."""
     wanted, unwanted = policy.events.paths, policy.events.ignore_paths
     return tuple(p for p in changed if (not wanted or fits(p, wanted)) and not fits(p, unwanted))
-
-
-def opts_out(text: str) -> bool:
-    """Whether a source file has the marker `# kernelopt: off` (or `skip`) on a line of its own."""
-    return bool(_OFF.search(text))
 
 
 def fits(name: str, patterns: Iterable[str]) -> bool:

@@ -68,6 +68,7 @@ class PullRequestEvent(_Part):
     pull_request: Pull
     repository: Repository
     sender: User
+    before: Sha | None = None
     label: Label | None = None
     changes: Changes | None = None
 

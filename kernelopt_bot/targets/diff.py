@@ -9,6 +9,7 @@ from kernelopt_bot.config import FILES, Config, TargetConfig, Traced, both_files
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.targets.discover import ENTRY, HOW_TO_ADD, INPUTS, Broken, Finder, place, unique
 from kernelopt_bot.targets.git import Repository, shown
+from kernelopt_bot.targets.marker import OFF, opts_out
 from kernelopt_bot.targets.source import CommitSource
 from kernelopt_bot.targets.target import Affected, Target
 
@@ -61,6 +62,9 @@ def affected(repository: Repository, base: str, head: str, traced: Traced) -> Af
         touched = {*closure.files, *before.closure_of(target).files} & set(changed)
         known.update(closure.files)
         if touched or (wanted is not None and listed is not None and wanted not in listed):
+            if opts_out(source.read(target.path).decode(errors="replace")):
+                skipped[target.path] = f"it opts out with `{OFF}`"
+                continue
             targets.append(target)
             skipped |= {f: f"does not parse, so what it imports is unknown: {why}" for f, why in closure.broken}
         else:

@@ -58,6 +58,12 @@ def test_what_brings_new_code_is_a_job(action: str) -> None:
         source_branch="attention", number=12)
 
 
+def test_the_head_before_a_push_is_kept() -> None:
+    job = decide("pull_request", {**pull_request(action="synchronize"), "before": BASE, "after": HEAD})
+    assert isinstance(job, Job)
+    assert job.before == BASE
+
+
 @pytest.mark.parametrize("action", ["edited", "converted_to_draft", "assigned", "locked", "review_requested"])
 def test_other_actions_are_ignored(action: str) -> None:
     answer = decide("pull_request", pull_request(action=action))
@@ -165,7 +171,8 @@ class TestPush:
 
     def test_a_configured_branch(self) -> None:
         assert decide("push", self.push(), self.policy) == Job(
-            "push", "", "octo-org/models", HEAD, BASE, None, "trunk", actor="octocat", source_branch="trunk")
+            "push", "", "octo-org/models", HEAD, BASE, None, "trunk", actor="octocat", source_branch="trunk",
+            before=BASE)
 
     @pytest.mark.parametrize(("changes", "reason"), [
         ({"ref": "refs/heads/attention"}, "events.push does not name it"),

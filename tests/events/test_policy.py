@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernelopt_bot.events import rules
 from kernelopt_bot.events.commands import Command
-from kernelopt_bot.events.facts import LEVELS, Commit, Facts, permission_in, reaches
+from kernelopt_bot.events.facts import LEVELS, Commit, Facts, needed, permission_in, reaches
 from kernelopt_bot.events.job import Ignored, Job, PullRequest, Reply
 from kernelopt_bot.events.policy import authorise, on_pull_request, recheck
 from kernelopt_bot.events.settings import Commands, Events, Policy, Runner
@@ -342,11 +342,22 @@ def test_what_is_authorised_is_safe_and_passes_recheck_at_once(
         assert answer.reason
 
 
-@pytest.mark.parametrize(("text", "out"), [
-    ("import torch\n# kernelopt: off\n", True), ("    #kernelopt:skip\r\n", True), ("x = 1  # kernelopt: off\n", False),
-    ("# kernelopt: inputs=make\n", False), ("# kernelopt: official\n", False), ("", False)])
-def test_the_marker_in_a_source_file(text: str, out: bool) -> None:
-    assert rules.opts_out(text) is out
+@given(st.sampled_from([
+    PUSHED, LABELLED, ASKED, replace(PUSHED, operation="close", action="closed"), replace(ASKED, operation="status"),
+    replace(ASKED, operation="answer", answer="x"), TestBranches.push, TestBranches.sweep]))
+def test_no_other_facts_are_needed(job: Job) -> None:
+    whole = replace(WITH_LABEL, branch_sha=HEAD)
+    if job.operation == "close":
+        whole = pull(closed=True)
+    unread = Facts(None, None, None, None, None, frozenset(), None, None)
+    answer = authorise(job, whole, POLICY)
+    assert not isinstance(answer, Ignored)
+    assert authorise(job, replace(unread, **{n: getattr(whole, n) for n in needed(job)}), POLICY) == answer
+    for name in needed(job) - {"opted_out", "changed"}:
+        assert authorise(job, replace(whole, **{name: None}), POLICY) != answer
+    if isinstance(answer, Job):
+        again = replace(unread, **{n: getattr(whole, n) for n in needed(answer, again=True)})
+        assert recheck(answer, again, POLICY) is None
 
 
 def test_relevant_paths() -> None:

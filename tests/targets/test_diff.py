@@ -44,6 +44,12 @@ def test_a_change_in_what_a_model_imports(scratch: Scratch) -> None:
     assert found.targets[0].closure == ("b.py", "layers/norm.py")
 
 
+def test_a_changed_model_that_opts_out(scratch: Scratch) -> None:
+    found = change(scratch, {"a.py": f"# kernelopt: off\n{MODEL}", "layers/norm.py": NORM + "# changed\n"})
+    assert names(found) == ["b"]
+    assert ("a.py", "it opts out with `# kernelopt: off`") in found.skipped
+
+
 @pytest.mark.parametrize("files", [{"README.md": "more"}, {"layers/unused.py": "x = 1\n"}, {}])
 def test_a_change_that_no_model_imports(scratch: Scratch, files: dict[str, str | None]) -> None:
     assert names(change(scratch, files)) == []
