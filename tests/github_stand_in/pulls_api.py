@@ -165,7 +165,8 @@ def request_reviewers(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body)
     asked += [x for x in (*people, *(f"@{team}" for team in b.get("team_reviewers", ()))) if x not in asked]
     e = hub.description.example("pulls/request-reviewers", 201)
     shown = _pull(hub, repo, n)
-    return 201, e | {k: shown[k] for k in ("number", "title", "body", "state", "html_url", "url", "labels", "requested_teams")}
+    same = ("number", "title", "body", "state", "html_url", "url", "labels", "requested_teams")
+    return 201, e | {k: shown[k] for k in same}
 
 
 def permission(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:

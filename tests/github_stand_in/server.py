@@ -155,13 +155,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply(self, status: int, body: bytes, headers: tuple[tuple[str, str], ...]) -> None:
         self.send_response(status)
-        for name, value in (
-            ("Content-Type", "application/json; charset=utf-8"),
-            ("X-RateLimit-Limit", "5000"),
-            ("X-RateLimit-Remaining", "4999"),
-            ("X-RateLimit-Reset", str(int(time.time()) + 3600)),
-            *headers,
-        ):
+        usual = {
+            "Content-Type": "application/json; charset=utf-8",
+            "X-RateLimit-Limit": "5000",
+            "X-RateLimit-Remaining": "4999",
+            "X-RateLimit-Reset": str(int(time.time()) + 3600),
+        }
+        for name, value in (usual | dict(headers)).items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

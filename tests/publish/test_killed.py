@@ -113,8 +113,8 @@ def test_a_run_that_dies_anywhere_is_taken_up(hub: Hub, case: str, tmp_path: Pat
     whole, log = state(repo), [name for name, _ in hub.log]
     writes = [i for i, name in enumerate(log) if any(w in name for w in ("create", "update", "add-", "request-"))]
     assert len(writes) >= 2
-    # To die before a request is to die after the one before it; one case shows that.
-    deaths = [(i, True) for i in writes] + ([(i, False) for i in range(len(log))] if thorough else [])
+    # To die before a request leaves what to die after the one before it does.
+    deaths = [(i, False) for i in range(len(log))] + [(writes[-1], True)] if thorough else [(i, True) for i in writes]
     for i, after in deaths:
         repo = restored(hub, kept)
         hub.die_at(i, after=after)
