@@ -40,6 +40,8 @@ class Seen:
             also = f", {failed} could not be handled" if failed and self.run.faster else ""
             if self.run.faster:
                 return f"{len(self.run.faster)} of {targets} faster{also}"
+            if self.state == "error" and failed:
+                return f"{failed} of {targets} could not be handled"
             if self.state == "nothing":
                 return f"nothing adopted for {targets}" if total else "no target to optimise"
         return _TITLES[self.state]

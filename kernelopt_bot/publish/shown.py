@@ -63,8 +63,10 @@ def fitting(made: Callable[[int], str], limit: int) -> str:
 
 
 def stops(t: TargetSummary) -> str:
-    """`static 3, performance 10`: what ended the candidates that were recorded."""
-    return ", ".join(f"{gate} {count}" for gate, count in t.stopped.items())
+    """`1 adopted, 3 stopped by static, 10 passed over`: how the candidates that were recorded ended."""
+    parts = [f"{t.adopted} adopted"] * bool(t.adopted)
+    parts += [f"{count} stopped by {gate}" for gate, count in t.stopped.items()]
+    return ", ".join(parts + [f"{t.passed_over} passed over"] * bool(t.passed_over))
 
 
 def _rendered(template: str, seen: Seen, rows: int, **more: object) -> str:
@@ -91,6 +93,6 @@ def _footer(seen: Seen) -> Markdown:
         f"{n.seconds(seen.run.wall_s)} of search" if seen.run and seen.run.wall_s else "",
         link("workflow run", seen.run_url) if seen.run_url else "",
         f"KernelOPT {__version__}",
-        "`/kernelopt help` lists the commands",
+        "`/kernelopt help`",
     ]
     return Markdown(" · ".join(p for p in parts if p))

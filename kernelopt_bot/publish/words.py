@@ -51,9 +51,9 @@ def _words(value: object, limit: int = 1000) -> Markdown:
     return Markdown(escape.text(shorten(str(value), limit)))
 
 
-def _block(value: object, language: str = "") -> Markdown:
+def _block(value: object, language: str = "", limit: int = 100_000) -> Markdown:
     # Elsewhere a runner would take such a line for a command, should the text ever get into a log.
-    return Markdown(escape.code_block(_COMMAND.sub(" ", str(value)), language))
+    return Markdown(escape.code_block(_COMMAND.sub(" ", shorten(str(value), limit)), language))
 
 
 def _finalize(value: object) -> object:

@@ -25,9 +25,12 @@ class TargetSummary:
     gain: Comparison | None
     """The confirmed figure of a faster target; None for all others, whatever the file says."""
     candidates: int
+    """Tried; those that came far enough are counted in the three fields below."""
+    adopted: int
     stopped: Mapping[str, int]
-    """Gate -> how many recorded candidates it stopped; `passed over` -> those that lost against a better one or gained
-    too little."""
+    """Gate -> how many it stopped."""
+    passed_over: int
+    """No gate stopped them: a better one was adopted, or they gained too little to be judged."""
     reason: str
     """The error, or the levers' own words why nothing was adopted."""
     baselines: tuple[Comparison, ...]
@@ -51,7 +54,7 @@ class RunSummary:
     @property
     def command(self) -> str:
         """What repeats the run. Made from its targets, since readers paste it: nobody vouches for the file's own."""
-        return shlex.join(["kernelopt", "optimize", *(f"{t.path}:{t.entry}" for t in self.targets)])
+        return shlex.join(["kernelopt", "optimize", *dict.fromkeys(f"{t.path}:{t.entry}" for t in self.targets)])
 
     @property
     def faster(self) -> tuple[TargetSummary, ...]:
@@ -91,6 +94,7 @@ def _target(data: Mapping[str, Any], t: Mapping[str, Any]) -> TargetSummary:
     error = _text(t["error"])
     levers = [x for x in data["levers"] if x["target"] == name]
     words = "; ".join(f"{_text(x['lever'])}: {_text(x['reason'])}" for x in levers if x["reason"])
+    counts = [x for x in data["rejected"] if x["target"] == name]
     return TargetSummary(
         name,
         _text(t["path"]),
@@ -98,7 +102,9 @@ def _target(data: Mapping[str, Any], t: Mapping[str, Any]) -> TargetSummary:
         "faster" if gain is not None else "error" if error else "unchanged",
         gain,
         int(_number(t["candidates"])),
-        _stopped([x for x in data["rejected"] if x["target"] == name]),
+        sum(int(_number(x["adopted"])) for x in counts),
+        _stopped(counts),
+        sum(int(_number(x["passed_over"])) for x in counts),
         error or words,
         tuple(c for b in data["baselines"] if b["target"] == name and (c := _measured(b["gain"])) is not None),
         _text(t["artifact"]),
@@ -110,7 +116,7 @@ def _target(data: Mapping[str, Any], t: Mapping[str, Any]) -> TargetSummary:
 def _stopped(entries: list[Mapping[str, Any]]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for e in entries:
-        for gate, count in (*e["stopped"].items(), ("passed over", e["passed_over"])):
+        for gate, count in e["stopped"].items():
             counts[_text(gate)] = counts.get(_text(gate), 0) + int(_number(count))
     return {gate: count for gate, count in counts.items() if count}
 

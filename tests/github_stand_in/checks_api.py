@@ -68,7 +68,7 @@ def create_comment(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) ->
 def add_comment(hub: Hub, repo: Repo, number: int, login: str, body: str) -> Body:
     """A comment by `login`, as if somebody had typed it."""
     i = hub.next_id()
-    e = hub.description.example("issues/create-comment", 201)
+    e: Body = hub.description.example("issues/create-comment", 201)
     e |= {
         "id": i,
         "body": body,

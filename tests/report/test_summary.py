@@ -22,6 +22,7 @@ def test_each_target_has_one_outcome() -> None:
     ]
     assert gain_words(run.faster[0]) == "1.210x (95% interval 1.190x to 1.240x) against max-autotune"
     assert run.faster[0].environment == "NVIDIA H200, torch 2.11.0"
+    assert (run.faster[0].candidates, run.faster[0].adopted, run.faster[0].passed_over) == (37, 2, 0)
     assert run.faster[0].stopped == {"static": 1, "correctness": 1, "performance": 1}
     assert run.skipped == (("models/old.py", "no example inputs"),)
 

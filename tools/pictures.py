@@ -1,0 +1,168 @@
+"""Pictures of what people see: comments, check, summary, pull request and dashboard, rendered from committed records.
+
+Usage: pictures.py [NAME...]; with PULL_REQUEST naming the `pull-request.md` that a run left (`make demo`), the body of
+our pull request too. The Markdown is the bot's own, made from `benchmarks/results/*.json` and, for states that no record
+has, from words that the code puts in. markdown-it-py and a small style sheet stand for GitHub's rendering; a headless
+Chromium takes the picture. Needs `chromium` on the path, or its path in CHROMIUM.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+from PIL import Image, ImageChops
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from kernelopt_bot.publish import shown
+from kernelopt_bot.publish.checks import Annotation, class_line, notes_of
+from kernelopt_bot.publish.dashboard import Board, Held, Sweep, Unoptimised
+from kernelopt_bot.publish.dashboard import body as dashboard_body
+from kernelopt_bot.publish.seen import Seen, finished
+from kernelopt_bot.report.summary import summarise
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "benchmarks" / "results"
+OUT = ROOT / "docs" / "pictures"
+WIDTH, HEIGHT, LIMIT = 920, 3000, 150_000
+PAGE = "https://github.com/acme/models"
+RUN = f"{PAGE}/actions/runs/1"
+HEAD = "4f2c9e71d03b" + "0" * 28
+ALERT = re.compile(r"<blockquote>\s*<p>\[!(NOTE|WARNING)\](?:<br ?/?>)?\s*(.*?)</blockquote>", re.S)
+STYLE = (Path(__file__).parent / "pictures.css").read_text()
+DOTS = {"success": "#1a7f37", "neutral": "#818b98", "failure": "#d1242f", "cancelled": "#818b98"}
+
+
+def main(names: list[str]) -> int:
+    browser = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if browser is None:
+        print("no chromium: install it, or name it in CHROMIUM", file=sys.stderr)
+        return 1
+    body = os.environ.get("PULL_REQUEST")
+    pictures = dict(PICTURES)
+    if body:
+        pictures["pull-request"] = lambda: box("<b>kernelopt</b> bot opened a pull request", Path(body).read_text())
+    for name, make in pictures.items():
+        if not names or name in names:
+            path = picture(browser, name, make())
+            print(f"{path.relative_to(ROOT)}: {path.stat().st_size >> 10} KiB")
+    return 0
+
+
+def picture(browser: str, name: str, body: str) -> Path:
+    """Raises RuntimeError where the picture is too large to commit."""
+    path = OUT / f"{name}.png"
+    with tempfile.TemporaryDirectory() as scratch:
+        page, shot = Path(scratch) / "page.html", Path(scratch) / "shot.png"
+        page.write_text(f'<!doctype html><meta charset="utf-8"><style>{STYLE}</style>{body}', encoding="utf-8")
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+                   f"--user-data-dir={scratch}/profile", f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={shot}",
+                   page.as_uri()]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        image = Image.open(shot).convert("RGB")
+        used = ImageChops.difference(image, Image.new("RGB", image.size, "white")).getbbox()
+        bottom = min(HEIGHT, (used[3] if used else 0) + 16)
+        image.crop((0, 0, WIDTH, bottom)).quantize(256).save(path, optimize=True)
+    if path.stat().st_size > LIMIT:
+        raise RuntimeError(f"{path} has {path.stat().st_size} bytes: show less in it")
+    return path
+
+
+def markdown(text: str) -> str:
+    rendered = MarkdownIt("commonmark", {"html": True, "breaks": True}).enable("table").render(text)
+    return ALERT.sub(lambda m: f'<div class="alert {m[1].lower()}"><b>{m[1].title()}</b><p>{m[2]}</div>', rendered)
+
+
+def box(head: str, text: str) -> str:
+    return f'<div class="box"><div class="head">{head}</div><div class="body">{markdown(text)}</div></div>'
+
+
+def comment(seen: Seen) -> str:
+    return box("<b>kernelopt</b> bot commented", shown.comment(seen))
+
+
+def check(seen: Seen, conclusion: str, notes: tuple[Annotation, ...]) -> str:
+    summary, text = shown.check(seen)
+    head = f'<span class="dot" style="background:{DOTS[conclusion]}"></span><b>KernelOPT</b>: {html.escape(seen.title)}'
+    marks = "".join(
+        f'<div class="alert {"note" if n.level == "notice" else "warning"}"><b>{html.escape(n.title)}</b>'
+        f"<code>{html.escape(n.path)}#L{n.line}</code><p>{html.escape(n.message)}</p></div>" for n in notes)
+    return box(head, f"{summary}\n\n{text}") + (f"<h4>Annotations</h4>{marks}" if notes else "")
+
+
+def record(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RECORDS / f"{name}_2026-11-30.json").read_text())["report"]
+    return found
+
+
+def ended(name: str, **more: Any) -> Seen:
+    return finished(summarise(record(name)), head_sha=HEAD, run_url=RUN, **more)
+
+
+def state(name: Any, reason: str = "") -> Seen:
+    return Seen(name, HEAD, reason, run_url=RUN, asked=True)
+
+
+def gained(name: str = "demo_cpu") -> Seen:
+    return ended(name, pull_number=8, pull_url=f"{PAGE}/pull/8")
+
+
+def failed() -> Seen:
+    found = record("demo_cpu")
+    error = "The module can't be imported: ModuleNotFoundError: No module named 'einops'\n" \
+            "  where: models/host_bound.py\n  what to do: install it in environment.python"
+    target = found["targets"][0] | {"faster": False, "headline": None, "error": error, "candidates": 0, "artifact": ""}
+    run = summarise(found | {"targets": [target], "rejected": [], "baselines": [], "levers": [],
+                             "environment": {}, "spent": {}})
+    return finished(run, head_sha=HEAD, run_url=RUN)
+
+
+def dashboard() -> str:
+    """Gains of the records; the states beside the first are examples of the code's words."""
+    found = []
+    for name in ("optimize_conv_groupnorm_h200", "optimize_max_pooling_h200", "optimize_long_softmax_h200"):
+        t = summarise(record(name)).faster[0]
+        assert t.gain is not None
+        found.append(Held(t.name, "held", t.gain.speedup, t.gain.low, t.gain.high, t.environment))
+    stale = Held(found[1].target, "stale", found[1].speedup, found[1].low, found[1].high, found[1].environment,
+                 "made for triton 3.6.0, found 3.7.1", 12, f"{PAGE}/pull/12")
+    left = [summarise(record(f"optimize_{n}_h200")).targets[0] for n in ("resnet_like", "transformer_block")]
+    board = Board((found[0], stale, found[2]),
+                  tuple(Unoptimised(t.name, t.path, f"nothing adopted, {t.candidates} candidates") for t in left),
+                  Sweep("2026-11-30 03:17 UTC", "3 artifacts verified, 1 stale", f"{PAGE}/actions/runs/2"))
+    return box("<b>KernelOPT dashboard</b> #3 opened by <b>kernelopt</b> bot", dashboard_body(board))
+
+
+def lines(seen: Seen) -> tuple[Annotation, ...]:
+    return notes_of(seen, lambda path, entry: class_line((ROOT / path).read_text(), entry))
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "comment-queued": lambda: comment(state("queued")),
+    "comment-running": lambda: comment(state("running")),
+    "comment-gained": lambda: comment(gained()),
+    "comment-nothing": lambda: comment(ended("optimize_rmsnorm_swiglu_h200", asked=True)),
+    "comment-refused": lambda: comment(
+        state("refused", "the pull request comes from a fork; name the commit with --sha")),
+    "comment-error": lambda: comment(failed()),
+    "comment-cancelled": lambda: comment(state("cancelled", "a newer push took its place")),
+    "check-gained": lambda: check(gained("optimize_conv_groupnorm_h200"), "success",
+                                  lines(gained("optimize_conv_groupnorm_h200"))),
+    "check-nothing": lambda: check(ended("optimize_resnet_like_h200"), "neutral", ()),
+    "summary": lambda: f'<div class="box"><div class="body">{markdown(shown.summary(gained()))}</div></div>',
+    "dashboard": dashboard,
+}
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
