@@ -119,7 +119,7 @@ def _publish(forge: Forge | None, job: Job, run: RunResult, report: Report, fold
     made = publication(
         run, report, folder / "bundle", base_ref=job.pull_request.head_ref if job.pull_request else job.default_branch,
         base_sha=job.head_sha, branch_prefix=wanted.branch_prefix, subject=wanted.commit_message, labels=wanted.labels,
-        draft=wanted.draft)
+        draft=wanted.draft, reviewers=wanted.reviewers, author=job.pull_request.author if job.pull_request else "")
     if made is None:
         return Published("reported", reason="nothing is faster than the best applicable baseline")
     if forge is None:
