@@ -97,6 +97,7 @@ class TestAuthorise:
         (Events(drafts=True), pull(draft=True)), (Events(bots=True), pull(bot=True)),
         (Events(paths=("models/*",)), FACTS), (Events(), replace(FACTS, changed=None)),
         (Events(), replace(FACTS, commits=(Commit("Fix"), Commit(with_key("perf", "a" * 64))))),
+        (Events(), replace(FACTS, commits=(Commit("Merge trunk", merge=True),))),
         (Events(), replace(FACTS, commits=(Commit("quotes KernelOPT-Key: 1\n\nbelow"),))),
     ])
     def test_what_lets_it_through(self, events: Events, facts: Facts) -> None:
