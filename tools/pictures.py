@@ -1,7 +1,7 @@
 """Pictures of what people see: comments, check, summary, pull request and dashboard, rendered from committed records.
 
 Usage: pictures.py [NAME...]; with PULL_REQUEST naming the `pull-request.md` that a run left (`make demo`), the body of
-our pull request too. The Markdown is the bot's own, made from `benchmarks/results/*.json` and, for states that no record
+our pull request too. The Markdown is the bot's own, from `benchmarks/results/*.json` and, for states that no record
 has, from words that the code puts in. markdown-it-py and a small style sheet stand for GitHub's rendering; a headless
 Chromium takes the picture. Needs `chromium` on the path, or its path in CHROMIUM.
 """

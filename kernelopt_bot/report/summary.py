@@ -78,7 +78,7 @@ def summarise(data: Mapping[str, Any]) -> RunSummary:
             _number(data["spent"].get("wall_s", 0.0)),
             _number(data["spent"].get("device_s", 0.0)),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as e:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
         raise InputError(
             f"The run's data can't be read: {type(e).__name__} {e}",
             where="report.json",
@@ -154,7 +154,7 @@ def _measured(c: Mapping[str, Any] | None) -> Comparison | None:
     """A baseline's figure, or None where it is none: only the headline decides."""
     try:
         return comparison(c)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None
 
 

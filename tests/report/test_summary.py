@@ -56,11 +56,13 @@ def put(data: dict[str, Any], *way: Any) -> dict[str, Any]:
         ("targets", 0, "headline", "speedup", "Infinity"),
         ("targets", 0, "headline", "baseline_ms", -1.0),
         ("targets", 0, "candidates", True),
+        ("targets", 0, "candidates", float("inf")),
+        ("targets", 0, "candidates", 10**400),
         ("rejected", 0, "stopped", []),
         ("spent", []),
         ("skipped", [{"what": "x"}]),
     ],
-    ids=str,
+    ids=lambda way: ".".join(map(str, way))[:60],
 )
 def test_a_forged_file_is_refused(way: tuple[Any, ...]) -> None:
     with pytest.raises(InputError, match="run's data can't be read"):
