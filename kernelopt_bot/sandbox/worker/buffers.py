@@ -20,6 +20,8 @@ from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 Scalar = int | float | bool | str | None
 GUARD_BYTE = 0xFF
 """All ones: nan in every floating type, -1 in integers."""
+GUARD_WORD = -1
+"""Eight of them as int64."""
 LEAST_GUARD, MOST_GUARD = 1 << 16, 1 << 24
 """Bytes of one guard band: as large as the storage within these bounds, so that a lost mask of a whole row shows."""
 ALIGNMENT = 256
@@ -181,8 +183,9 @@ class Arena(Contents):
     def intact(self) -> bool:
         """Whether both guard bands of every storage are as they were."""
         for block in self.blocks.values():
-            before, after = block.memory[: block.start], block.memory[block.start + block.size :]
-            if not (bool((before == GUARD_BYTE).all()) and bool((after == GUARD_BYTE).all())):
+            if not _untouched(block.memory, 0, block.start):
+                return False
+            if not _untouched(block.memory, block.start + block.size, block.memory.numel()):
                 return False
         return True
 
@@ -208,6 +211,16 @@ class Arena(Contents):
         return plain, weighted
 
 
+def _untouched(memory: Tensor, begin: int, end: int) -> bool:
+    """Whether bytes `begin` to `end` are all GUARD_BYTE. By words: an eighth of the elements, which torch needs no
+    threads for where bands are small."""
+    first, last = -(-begin // WORD) * WORD, end // WORD * WORD
+    if first >= last:
+        return bool((memory[begin:end] == GUARD_BYTE).all())
+    edges = torch.cat((memory[begin:first], memory[last:end]))
+    return bool((memory[first:last].view(torch.int64) == GUARD_WORD).all()) and bool((edges == GUARD_BYTE).all())
+
+
 def _allocate(low: int, size: int, device: torch.device, bare: bool) -> Block:
     """[guard | lead-in | payload | guard]; the payload's address modulo ALIGNMENT is that of the wrapper's."""
     guard = 0 if bare else _guard(size)
@@ -216,7 +229,11 @@ def _allocate(low: int, size: int, device: torch.device, bare: bool) -> Block:
     # cudaMalloc's addresses are aligned, so that nothing need lie before or behind
     spare = 0 if bare and device.type == "cuda" else ALIGNMENT
     try:
-        memory = torch.full((total + spare,), GUARD_BYTE, dtype=torch.uint8, device=device)
+        if (total + spare) % WORD:
+            memory = torch.full((total + spare,), GUARD_BYTE, dtype=torch.uint8, device=device)
+        else:
+            memory = torch.full(((total + spare) // WORD,), GUARD_WORD, dtype=torch.int64, device=device)
+            memory = memory.view(torch.uint8)
     except (torch.OutOfMemoryError, RuntimeError) as e:
         if "memory" not in str(e):
             raise

@@ -11,6 +11,7 @@
 | accesses out of bounds read garbage or kill the process | raised where the memory is known (`memcheck.py`) |
 | `tl.maximum` and `tl.minimum` always keep nan | dropped, as on the GPU, unless `propagate_nan` says otherwise |
 | the language is patched anew at every function call | patched once: this process only interprets |
+| the table of numpy's types is built anew at every operation | looked up once a type |
 
 `install()` is idempotent, and must run in a process started with TRITON_INTERPRET=1. What it cannot do raises.
 """
@@ -50,6 +51,7 @@ def install() -> None:
     _patch_libdevice(interpreter)
     memcheck.install(interpreter.InterpreterBuilder)
     _patch_language_once(interpreter, tl)
+    _patch_types_once(interpreter)
     builder = interpreter.interpreter_builder
     builder.options = dataclasses.replace(builder.options, debug=True, sanitize_overflow=False)
     _installed = True
@@ -69,6 +71,18 @@ def _patch_language_once(interpreter: Any, tl: Any) -> None:
     interpreter._patch_lang = lambda function: _Patched()
     # triton 3.6 hands int() an array of one element as a loop's bound, which numpy refuses from 2.4 on
     tl.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+
+
+def _patch_types_once(interpreter: Any) -> None:
+    find, known = interpreter._get_np_dtype, {}
+
+    def numpy_type(dtype: Any) -> Any:
+        name = dtype.scalar.name
+        if name not in known:
+            known[name] = find(dtype)
+        return known[name]
+
+    interpreter._get_np_dtype = numpy_type
 
 
 class _Numbers:

@@ -37,7 +37,7 @@ def test_views_have_the_layout_and_alignment_of_the_original() -> None:
         assert arena.intact() and arena.payload("a").numel() == 60
 
 
-@pytest.mark.parametrize("place", [-1, -LEAST_GUARD, 60, 60 + LEAST_GUARD - 1])
+@pytest.mark.parametrize("place", [*range(-9, 0), -LEAST_GUARD, *range(60, 70), 60 + LEAST_GUARD - 1])
 def test_a_byte_written_in_a_guard_is_seen(place: int) -> None:
     arena = Arena([slot()], CPU)
     block = arena.blocks["a"]
