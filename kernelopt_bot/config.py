@@ -23,6 +23,7 @@ from kernelopt_bot.events.settings import Commands, Events, Runner
 FILES = (".kernelopt.yml", ".github/kernelopt.yml")
 """Where the configuration may be, relative to the root. Only one of them may exist."""
 
+REVIEWER = r"^@?[A-Za-z0-9][A-Za-z0-9-]{0,38}(/[A-Za-z0-9._-]{1,100})?$"
 IDENTIFIER = r"^[^\W\d]\w*$"
 MOST_SHOWN = 10
 LeverName = Literal["kernel", "dispatch", "launch", "region"]
@@ -151,10 +152,10 @@ class Publish(_Model):
         "Beginning of the names of our branches. Flat and ending in -, since a branch `a` blocks `a/b`."))
     labels: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=50)], ...],
                       Field(strict=False, max_length=20)] = Field(default=(), description="Labels of the pull request.")
-    reviewers: Annotated[tuple[Annotated[str, Field(pattern=r"^@?[A-Za-z0-9][A-Za-z0-9-]{0,38}(/[A-Za-z0-9._-]{1,100})?$")],
-                               ...], Field(strict=False, max_length=15)] = Field(default=(), description=(
-        "Who is asked to review: logins, or organisation/team; empty: CODEOWNERS of the artifact, else the author of the "
-        "pull request that caused it. At most 5 are asked."))
+    reviewers: Annotated[tuple[Annotated[str, Field(pattern=REVIEWER)], ...],
+                         Field(strict=False, max_length=15)] = Field(default=(), description=(
+        "Who is asked to review: logins, or organisation/team; empty: CODEOWNERS of the artifact, else the author of "
+        "the pull request that caused it. At most 5 are asked."))
     draft: bool = Field(default=False, description="Open the pull request as a draft.")
     commit_message: str = Field(
         default="perf: verified faster kernels for {targets}", min_length=1, max_length=200, description=(

@@ -135,8 +135,8 @@ class GitHub:
             status, headers, text = self._requester.requestJson(method, url, headers=dict(_HEADERS), input=body)
         except requests.RequestException as e:
             return LOST, {}, type(e).__name__
-        except (RuntimeError, ValueError) as e:
-            # PyGithub's words for a redirection to another host, and for headers that a proxy has spoilt.
+        except (OSError, RuntimeError, ValueError) as e:
+            # A certificate file that is not there, a redirection to another host, headers that a proxy has spoilt.
             return LOST, {}, words(str(e), self._secret)
         try:
             data = json.loads(text) if text else None
