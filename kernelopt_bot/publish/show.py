@@ -31,8 +31,8 @@ def show(rest: Rest | None, seen: Seen, place: Place, source_of: Callable[[str],
     """Shows `seen` in each place; what could not be written, one line each, for the log. Never raises UserError.
 
     None of them is worth losing the others or the run for. `rest` is None where there is no token: then only the
-    summary is written. `source_of(path)` is a file's text at the head commit, '' if there is none. The check comes last,
-    so that a phase that was killed leaves it unfinished for the next one.
+    summary is written. `source_of(path)` is a file's text at the head commit, '' if there is none. The check comes
+    last, so that a phase that was killed leaves it unfinished for the next one.
     """
     tasks: list[tuple[str, Callable[[], object]]] = []
     if place.summary is not None and seen.state not in UNFINISHED:

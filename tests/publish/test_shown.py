@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from kernelopt_bot.publish import job_summary, shown
@@ -59,6 +61,24 @@ def test_text_from_elsewhere_stays_text(surface: str) -> None:
     assert not re.search(r"@\w|(?<![\\&])#\d|www\.|://", prose)
     assert "\x1b" not in text
     assert "\u202e" not in text
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.sampled_from("`*_[]()<>!#|\\\n\r &;:/@~$-=+.1a\"'\u2028"), min_size=1, max_size=40))
+def test_no_text_makes_markup(text: str) -> None:
+    found = seen_runs.data()
+    for t in found["targets"][1:]:
+        t["name"] = t["path"] = t["entry"] = text
+        t["error"] = t["error"] and text
+    found["levers"] = [lever | {"target": text, "reason": text} for lever in found["levers"]]
+    found["skipped"] = [{"what": text, "reason": text}]
+    head = "b" * 40
+    for seen in (Seen("refused", head, text), Seen("error", head, text), finished(summarise(found), head_sha=head)):
+        page = Elements(shown.summary(seen))
+        assert {"a", "img", "script", "em", "del", "h1", "ol"}.isdisjoint(page.tags)
+        assert page.tags.count("details") == page.ended.count("details")
+        assert page.tags.count("h2") == 1
+        assert page.comments == []
 
 
 @on_every_surface
