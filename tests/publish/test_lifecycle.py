@@ -316,3 +316,18 @@ def test_a_publication_of_two_targets_among_twenty_takes_few_requests(hub: Hub, 
         assert forge.publish(p).operation in ("created", "updated")
         # The check run, the comment and the permission have the rest of the forty.
         assert len(hub.log) == forge.github.requests <= 26
+
+
+def test_where_drafts_are_not_to_be_had_it_is_opened_without(hub: Hub, repo: Repo, forge: GitHubForge) -> None:
+    hub.fail("pulls/create", 422, "Draft pull requests are not supported in this repository.")
+    done = forge.publish(p7(repo, draft=True))
+    assert (done.operation, repo.pulls[1]["draft"]) == ("created", False)
+    assert "no drafts" in done.notes[0]
+
+
+def test_without_permission_nothing_is_closed(repo: Repo, forge: GitHubForge) -> None:
+    forge.publish(p7(repo))
+    repo.push = False
+    done = forge.withdraw(Withdrawal(BRANCH, "superseded"))
+    assert (done.operation, repo.pulls[1]["state"]) == ("reported", "open")
+    assert "pull-requests: write" in done.reason
