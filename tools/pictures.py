@@ -1,8 +1,7 @@
 """Pictures of what people see: comments, check, summary, pull request and dashboard, rendered from committed records.
 
-Usage: pictures.py [NAME...]; with PULL_REQUEST naming the `pull-request.md` that a run left (`make demo`), the body of
-our pull request too. The Markdown is the bot's own, from `benchmarks/results/*.json` and, for states that no record
-has, from words that the code puts in. markdown-it-py and a small style sheet stand for GitHub's rendering; a headless
+Usage: pictures.py [NAME...]. The Markdown is the bot's own, from `benchmarks/results/*.json` and, for states that no
+record has, from example words. markdown-it-py and a small style sheet stand for GitHub's rendering; a headless
 Chromium takes the picture. Needs `chromium` on the path, or its path in CHROMIUM.
 """
 
@@ -25,17 +24,23 @@ from PIL import Image, ImageChops
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from record_result import run_result
+
 from kernelopt_bot.publish import shown
 from kernelopt_bot.publish.checks import Annotation, class_line, notes_of
+from kernelopt_bot.publish.content import publication
 from kernelopt_bot.publish.dashboard import Board, Held, Sweep, Unoptimised
 from kernelopt_bot.publish.dashboard import body as dashboard_body
 from kernelopt_bot.publish.seen import Seen, finished
+from kernelopt_bot.report.build import build
 from kernelopt_bot.report.summary import summarise
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "benchmarks" / "results"
 OUT = ROOT / "docs" / "pictures"
 WIDTH, HEIGHT, LIMIT = 920, 3000, 150_000
+_HEIGHTS = {"pull-request": 1500}
+"""Pixels of what is longer than anybody needs to see of it."""
 PAGE = "https://github.com/acme/models"
 RUN = f"{PAGE}/actions/runs/1"
 HEAD = "4f2c9e71d03b" + "0" * 28
@@ -49,18 +54,14 @@ def main(names: list[str]) -> int:
     if browser is None:
         print("no chromium: install it, or name it in CHROMIUM", file=sys.stderr)
         return 1
-    body = os.environ.get("PULL_REQUEST")
-    pictures = dict(PICTURES)
-    if body:
-        pictures["pull-request"] = lambda: box("<b>kernelopt</b> bot opened a pull request", Path(body).read_text())
-    for name, make in pictures.items():
+    for name, make in PICTURES.items():
         if not names or name in names:
-            path = picture(browser, name, make())
+            path = picture(browser, name, make(), _HEIGHTS.get(name, HEIGHT))
             print(f"{path.relative_to(ROOT)}: {path.stat().st_size >> 10} KiB")
     return 0
 
 
-def picture(browser: str, name: str, body: str) -> Path:
+def picture(browser: str, name: str, body: str, height: int = HEIGHT) -> Path:
     """Raises RuntimeError where the picture is too large to commit."""
     path = OUT / f"{name}.png"
     with tempfile.TemporaryDirectory() as scratch:
@@ -72,7 +73,7 @@ def picture(browser: str, name: str, body: str) -> Path:
         subprocess.run(command, check=True, capture_output=True, timeout=60)
         image = Image.open(shot).convert("RGB")
         used = ImageChops.difference(image, Image.new("RGB", image.size, "white")).getbbox()
-        bottom = min(HEIGHT, (used[3] if used else 0) + 16)
+        bottom = min(height, (used[3] if used else 0) + 16)
         image.crop((0, 0, WIDTH, bottom)).quantize(256).save(path, optimize=True)
     if path.stat().st_size > LIMIT:
         raise RuntimeError(f"{path} has {path.stat().st_size} bytes: show less in it")
@@ -128,6 +129,18 @@ def failed() -> Seen:
     return finished(run, head_sha=HEAD, run_url=RUN)
 
 
+def pull_request() -> str:
+    """The body's first screen; of the report below, what a folded page shows."""
+    run = run_result(record("optimize_conv_groupnorm_h200"))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / run.results[0].artifact
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text("{}\n")
+        made = publication(run, build(run), Path(scratch), base_ref="faster-models", base_sha=HEAD)
+    assert made is not None, "the record's gain is confirmed"
+    return box(f"<b>{html.escape(made.title)}</b> opened by <b>kernelopt</b> bot", made.body)
+
+
 def dashboard() -> str:
     """Gains of the records; the states beside the first are examples of the code's words."""
     found = []
@@ -161,6 +174,7 @@ PICTURES: dict[str, Callable[[], str]] = {
                                   lines(gained("optimize_conv_groupnorm_h200"))),
     "check-nothing": lambda: check(ended("optimize_resnet_like_h200"), "neutral", ()),
     "summary": lambda: f'<div class="box"><div class="body">{markdown(shown.summary(gained()))}</div></div>',
+    "pull-request": pull_request,
     "dashboard": dashboard,
 }
 
