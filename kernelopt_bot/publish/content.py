@@ -10,7 +10,7 @@ from pathlib import Path
 from kernelopt_bot import __version__
 from kernelopt_bot.publish.files import check_files, read_folder
 from kernelopt_bot.publish.key import content_key, with_key
-from kernelopt_bot.publish.publication import Publication
+from kernelopt_bot.publish.publication import Publication, Withdrawal
 from kernelopt_bot.report import markdown
 from kernelopt_bot.report import numbers as n
 from kernelopt_bot.report.blocks import Block, Code, Line, Mono, Paragraph, Report, Strong
@@ -79,6 +79,20 @@ def publication(
         reviewers=reviewers,
         author=author,
     )
+
+
+def gone(run: RunResult, *, branch_prefix: str = "kernelopt-", sweep: str = "") -> Withdrawal | None:
+    """For a run whose `publication` is None: the end of what an earlier one offered from the same source.
+
+    None where the run proves nothing: it looked at no target, was ended early, or a target failed or was not searched
+    to its end. Without an open pull request on that branch a withdrawal does nothing.
+    """
+    whole = run.results and not run.stopped and not faster(run)
+    if not whole or any(r.error or r.interrupted or r.limit or r.unreached for r in run.results):
+        return None
+    names = one_line(", ".join(r.target.name for r in run.results))
+    detail = f"At {run.head_sha[:12] or 'the present head'} no candidate passed all gates for {names}."
+    return Withdrawal(branch_name(run, branch_prefix, sweep=sweep), "gain gone", shorten(detail, 500))
 
 
 def branch_name(run: RunResult, prefix: str = "kernelopt-", *, sweep: str = "") -> str:

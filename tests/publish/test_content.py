@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernelopt_bot.errors import InputError
-from kernelopt_bot.publish.content import branch_name, publication
+from kernelopt_bot.publish.content import branch_name, gone, publication
 from kernelopt_bot.publish.key import content_key, key_of
 from kernelopt_bot.publish.publication import Publication
 from kernelopt_bot.report.build import build
@@ -128,3 +128,25 @@ def test_a_targets_name_mentions_nobody(run: RunResult, root: Path) -> None:
         assert "@kim" not in text
         assert "#12" not in text
         assert "kim" in text
+
+
+def test_only_a_whole_run_without_gain_ends_what_an_earlier_one_offered(run: RunResult) -> None:
+    one = run.results[0]
+    assert gone(run) is None, "something is faster"
+    slower = replace(one, trials=(), headline=None, stitched=(), artifact="", limit="", unreached=())
+    whole = replace(run, results=(slower,), stopped="")
+    withdrawal = gone(whole)
+    assert withdrawal is not None
+    assert (withdrawal.branch, withdrawal.why) == ("kernelopt-pr-7", "gain gone")
+    assert one.target.name in withdrawal.detail
+    swept = gone(whole, sweep="main")
+    assert swept is not None and swept.branch == "kernelopt-sweep-main"
+    for nothing_proved in (
+        replace(whole, results=()),
+        replace(whole, stopped="time"),
+        replace(whole, results=(replace(slower, error="no GPU"),)),
+        replace(whole, results=(slower, replace(slower, interrupted=True))),
+        replace(whole, results=(replace(slower, limit="10 minutes"),)),
+        replace(whole, results=(replace(slower, unreached=("kernel",)),)),
+    ):
+        assert gone(nothing_proved) is None
