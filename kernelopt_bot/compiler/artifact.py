@@ -55,12 +55,9 @@ def write_artifact(folder: Path, *, class_name: str, program: Program, kernels: 
         "schema": 1, "release": __version__, "target": program.target, "class": class_name,
         "recipe": {"options": dict(recipe.options), "clone_outputs": recipe.clone_outputs},
         "environment": dict(environment), "runs": entries, "evidence": {**(evidence or {}), "report": "README.md"}}
-    texts = {name: _render("kernel.py.j2", **values) for name, values in sources.items()}
+    texts = dict(sources)
     texts["manifest.json"] = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False) + "\n"
-    texts["README.md"] = _render(
-        "README.md.j2", target=program.target, class_name=class_name, evidence=evidence or {}, environment=environment,
-        recipe=manifest["recipe"], package=".".join(folder.parts[-2:]), runs=[
-            {**e, "technique": k.candidate.technique} for e, k in zip(entries, kernels, strict=True)])
+    texts["README.md"] = readme_text(manifest, [k.candidate.technique for k in kernels], ".".join(folder.parts[-2:]))
     texts["__init__.py"] = _render("__init__.py.j2", class_name=class_name)
     texts["_runtime.py"] = runtime_text()
     texts[".gitattributes"] = "* linguist-generated=true\n"
@@ -74,6 +71,21 @@ def write_artifact(folder: Path, *, class_name: str, program: Program, kernels: 
     return folder
 
 
+def kernel_text(candidate: KernelCandidate, replaces: Sequence[str], evidence: Mapping[str, Any]) -> str:
+    """A kernel file. `replaces`: names of the steps whose place it takes."""
+    return _render("kernel.py.j2", technique=_line(candidate.technique), author=_line(candidate.author),
+                   replaces=replaces, rationale=textwrap.wrap(_line(candidate.rationale), 110), evidence=evidence,
+                   source=candidate.source.strip() + "\n")
+
+
+def readme_text(manifest: Mapping[str, Any], techniques: Sequence[str], package: str) -> str:
+    """README.md. `techniques`: one for each of the manifest's runs; `package`: what `optimize` is imported from."""
+    runs = [{**e, "technique": technique} for e, technique in zip(manifest["runs"], techniques, strict=True)]
+    evidence = {name: value for name, value in manifest["evidence"].items() if name != "report"}
+    return _render("README.md.j2", target=manifest["target"], class_name=manifest["class"], evidence=evidence,
+                   environment=manifest["environment"], recipe=manifest["recipe"], package=package, runs=runs)
+
+
 def stitch(program: Program, kernels: Sequence[AdoptedKernel]) -> tuple[str, ...]:
     """The text of each graph's wrapper with the kernels in place, for reading."""
     runs = {r.hash: r for r in (_run(k.candidate) for k in kernels)}
@@ -84,14 +96,14 @@ def _run(candidate: KernelCandidate) -> Run:
     return Run(candidate.run_hash, len(candidate.steps), candidate.source, candidate.plan.to_json(), (), candidate.id)
 
 
-def _entries(program: Program, kernels: Sequence[AdoptedKernel]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Manifest entries, and what each kernel file is rendered from, by its path."""
+def _entries(program: Program, kernels: Sequence[AdoptedKernel]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Manifest entries, and each kernel file's text, by its path."""
     runs = {k.candidate.run_hash: _run(k.candidate) for k in kernels}
     if len(runs) != len(kernels):
         raise InputError("two adopted kernels replace the same run", fix="adopt one of them")
     done = [substitute(g.source, runs) for g in program.graphs]
     entries: list[dict[str, Any]] = []
-    sources: dict[str, Any] = {}
+    sources: dict[str, str] = {}
     for index, kernel in enumerate(kernels):
         candidate = kernel.candidate
         counts = [d.replaced.get(candidate.run_hash, 0) for d in done]
@@ -107,9 +119,7 @@ def _entries(program: Program, kernels: Sequence[AdoptedKernel]) -> tuple[list[d
             "hash": candidate.run_hash, "steps": len(candidate.steps), "kernel": path, "plan": candidate.plan.to_json(),
             "source_hash": kernel_hash(source), "count": sum(counts), "graphs": counts, "replaces": replaces,
             "evidence": dict(kernel.evidence)})
-        sources[path] = {
-            "technique": _line(candidate.technique), "author": _line(candidate.author), "replaces": replaces,
-            "rationale": textwrap.wrap(_line(candidate.rationale), 110), "evidence": kernel.evidence, "source": source}
+        sources[path] = kernel_text(candidate, replaces, kernel.evidence)
     return entries, sources
 
 
