@@ -12,6 +12,8 @@ from kernelopt_bot.sandbox.worker.families import make, writable
 
 DRAWN = 1 << 22
 """Elements drawn at a time: `cancelling` takes some 64 bytes for each."""
+LARGE = 1000.0
+"""Beyond it, a finite element of `extreme` is one of the type's largest and no draw of N(0, 1)."""
 WHOLE = ("captured", "constant", "zero")
 """Families that need no temporaries, or whose elements must come from one draw."""
 
@@ -37,9 +39,14 @@ def draw(
         writable(target).copy_(writable(made))
         return target
     target = _blank(like, home)
-    for part in _parts(writable(target)):
+    for n, part in enumerate(_parts(writable(target))):
         shape = torch.empty(part.shape, dtype=part.dtype, device="meta")
-        part.copy_(make(family, shape, stats, generator))
+        made = make(family, shape, stats, generator)
+        if family == "extreme" and made.is_floating_point():
+            # Of the largest numbers only one stays: two, of a part or of several, could meet in one sum.
+            size = made.abs() if n else -made
+            made.masked_fill_((size > LARGE) & made.isfinite(), 0.0)
+        part.copy_(made)
     return target
 
 
