@@ -82,8 +82,10 @@ def readme_text(manifest: Mapping[str, Any], techniques: Sequence[str], package:
     """README.md. `techniques`: one for each of the manifest's runs; `package`: what `optimize` is imported from."""
     runs = [{**e, "technique": technique} for e, technique in zip(manifest["runs"], techniques, strict=True)]
     evidence = {name: value for name, value in manifest["evidence"].items() if name != "report"}
+    # A manifest that was read back has them in this order.
+    recipe = {**manifest["recipe"], "options": dict(sorted(manifest["recipe"]["options"].items()))}
     return _render("README.md.j2", target=manifest["target"], class_name=manifest["class"], evidence=evidence,
-                   environment=manifest["environment"], recipe=manifest["recipe"], package=package, runs=runs)
+                   environment=manifest["environment"], recipe=recipe, package=package, runs=runs)
 
 
 def stitch(program: Program, kernels: Sequence[AdoptedKernel]) -> tuple[str, ...]:

@@ -68,6 +68,10 @@ class Repo:
     """Pull request -> reviewers asked, teams with `@` in front."""
     mergeable: dict[int, bool | None] = field(default_factory=dict)
     """What GitHub says of a pull request, where that isn't what git says."""
+    runs: dict[int, str] = field(default_factory=dict)
+    """Workflow run -> its status."""
+    artifacts: list[tuple[int, str, str]] = field(default_factory=list)
+    """(workflow run, name, time of creation) of workflow artifacts, oldest first."""
     permissions: dict[str, str] = field(default_factory=dict)
     """User -> `admin`, `write`, `read` or `none`; others are unknown."""
 

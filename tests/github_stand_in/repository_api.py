@@ -140,8 +140,23 @@ def compare(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer
     behind, ahead = map(int, repo.git("rev-list", "--left-right", "--count", f"{base}...{head}").split())
     e = hub.description.example("repos/compare-commits")
     status = "diverged" if ahead and behind else "ahead" if ahead else "behind" if behind else "identical"
-    e |= {"status": status, "ahead_by": ahead, "behind_by": behind, "total_commits": ahead, "commits": [], "files": []}
+    new = repo.git("rev-list", "--reverse", f"{base}..{head}").split()
+    example = e["commits"][0]
+    commits = [{**example, "sha": sha, "parents": _commit(hub, repo, sha)["parents"],
+                "commit": example["commit"] | {"message": _commit(hub, repo, sha)["message"]}} for sha in new]
+    e |= {"status": status, "ahead_by": ahead, "behind_by": behind, "total_commits": ahead, "commits": commits,
+          "files": _changed(e["files"][0], repo, base, head)}
     return 200, e
+
+
+def _changed(example: Body, repo: Repo, base: str, head: str) -> list[Body]:
+    words = {"A": "added", "M": "modified", "D": "removed", "T": "changed"}
+    found = []
+    for line in repo.git("diff", "--raw", "--no-renames", "--abbrev=40", f"{base}...{head}").splitlines():
+        facts, _, path = line.partition("\t")
+        _, _, old, new, letter = facts.split()
+        found.append(example | {"filename": path, "sha": new if letter != "D" else old, "status": words[letter]})
+    return found
 
 
 def _moved(hub: Hub, repo: Repo, ref: str, sha: str, status: int) -> Answer:

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.github_stand_in import checks_api, pulls_api, repository_api
+from tests.github_stand_in import actions_api, checks_api, pulls_api, repository_api
 from tests.github_stand_in.description import Description
 from tests.github_stand_in.hub import Answer, Arguments, Hub, Repo, forbidden, not_found
 
@@ -53,6 +53,9 @@ HANDLERS: dict[str, Handle] = {
     "issues/create-label": pulls_api.create_label,
     "issues/add-labels": pulls_api.add_labels,
     "reactions/create-for-issue-comment": pulls_api.react,
+    "actions/list-artifacts-for-repo": actions_api.list_artifacts,
+    "actions/get-workflow-run": actions_api.get_run,
+    "actions/cancel-workflow-run": actions_api.cancel_run,
     "checks/create": checks_api.create_check,
     "checks/update": checks_api.update_check,
     "checks/list-for-ref": checks_api.list_checks,
