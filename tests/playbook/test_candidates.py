@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kernelopt_bot.contract import plan as contract
+from kernelopt_bot.playbook.kernel_source import parse
 from kernelopt_bot.playbook.technique import techniques
 from tests.playbook.examples import EXAMPLES, of
 from tests.playbook.sites import H200
@@ -57,3 +58,32 @@ def test_the_comparison_notices_a_wrong_candidate(tmp_path: Any) -> None:
     late = {**good, "plan": {**good["plan"], "launches": []}}
     results = interpret([good, wrong, shifted, late], tmp_path)
     assert [r["passed"] for r in results] == [True, False, False, False]
+
+
+def test_aligned_rows_are_read_in_vectors(compiled: dict[str, dict[str, Any]]) -> None:
+    for label in of("aligned_rows"):
+        ptx = compiled[label]["launches"][0]["ptx"]
+        assert any("ld.global" in line and ".v4.b32" in line for line in ptx.splitlines()), label
+
+
+def test_unchanged_code_is_bit_equal(interpreted: dict[str, dict[str, Any]]) -> None:
+    """A pointwise kernel under another configuration computes the very same values."""
+    same = [label for label in of("launch_configuration")
+            if parse(EXAMPLES[label].call["source"]).heuristic == "pointwise"]
+    assert same and all(interpreted[label]["worst"] == 0.0 for label in same)
+
+
+def test_both_sides_of_a_layout_copy_are_vectors(compiled: dict[str, dict[str, Any]]) -> None:
+    aligned = [n for n in of("layout_tiles") if "channels_last" not in n and "transpose" not in n]
+    assert aligned
+    for label in aligned:
+        lines = compiled[label]["launches"][0]["ptx"].splitlines()
+        assert any("st.global.v" in x for x in lines), label
+
+
+def test_windows_of_aligned_rows_are_read_in_vectors(compiled: dict[str, dict[str, Any]]) -> None:
+    labels = [n for n in of("separable_windows") if "avgpool2d_11_23x300" in n]
+    assert labels
+    for label in labels:
+        loads = [x for x in compiled[label]["launches"][0]["ptx"].splitlines() if "ld.global" in x]
+        assert loads and all(".v4." in x for x in loads), label

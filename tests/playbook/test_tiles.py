@@ -10,7 +10,6 @@ import pytest
 from kernelopt_bot.playbook import layout_tiles, row_tiles, separable_windows
 from kernelopt_bot.playbook.kernel_source import NotUnderstood, parse
 from kernelopt_bot.playbook.technique import Technique
-from tests.playbook.examples import of
 from tests.playbook.sites import calls, case, cubins, interpret, site
 
 WIDE: tuple[tuple[Technique, str], ...] = (
@@ -90,14 +89,6 @@ def test_a_flat_index_that_is_used_otherwise_is_refused(change: tuple[str, str])
 def test_a_tile_lies_in_one_matrix(name: str) -> None:
     source = next(layout_tiles.TECHNIQUE.propose(site(calls(name)[0]))).source
     assert "yindex" not in source and "y0 = matrix_row" in source and "y1 = matrix_number" in source
-
-
-def test_both_sides_of_a_layout_copy_are_vectors(compiled: dict[str, dict[str, Any]]) -> None:
-    aligned = [n for n in of("layout_tiles") if "channels_last" not in n and "transpose" not in n]
-    assert aligned
-    for label in aligned:
-        lines = compiled[label]["launches"][0]["ptx"].splitlines()
-        assert any("st.global.v" in x for x in lines), label
 
 
 @pytest.mark.parametrize("name", ["relu_1000", "pad_2x3x9x70", "softmax_9x100"])
