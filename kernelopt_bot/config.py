@@ -1,7 +1,7 @@
 """`.kernelopt.yml` -> one frozen `Config`. Unknown keys are errors; every value has a range.
 
-The policy (everything but `targets`) is meant to come from the default branch, `targets` from the head:
-`with_targets` joins the two.
+The policy (everything but `targets`) comes from the default branch, `targets` from the head as untrusted data:
+`config_sources.py` joins the two, and the folders under `roots` that list targets of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kernelopt_bot import config_yaml
 from kernelopt_bot.errors import InputError
@@ -36,6 +36,9 @@ def _confined(value: str) -> str:
     if not value or path.is_absolute() or ".." in path.parts:
         raise ValueError("must be a path relative to the repository root, without ..")
     return str(path)
+
+
+Root = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_confined)]
 
 
 class _Model(BaseModel):
@@ -64,6 +67,9 @@ class TargetConfig(_Model):
         "Function that returns the constructor's arguments, as a list or as a dict of keywords; "
         "`other/file.py:function` if it is elsewhere; empty: `get_init_inputs` where the file has it, else none."))
     mode: Literal["inference"] = Field(default="inference", description="How the model is called.")
+    wire: str = Field(default="", description=(
+        "Where the model is built, as `path/to/file.py:function` or `path/to/file.py:Class.method`: the pull request "
+        "then also makes the two-line change of the call site there; empty: it only shows it."))
 
     @field_validator("name", "entry")
     @classmethod
@@ -88,6 +94,16 @@ class TargetConfig(_Model):
         if not function.isidentifier():
             raise ValueError("must be the name of a function, or other/file.py:function")
         return f"{_confined(file)}:{function}" if colon else value
+
+    @field_validator("wire")
+    @classmethod
+    def _wire(cls, value: str) -> str:
+        if not value:
+            return value
+        file, _, function = value.rpartition(":")
+        if not file.endswith(".py") or not all(part.isidentifier() for part in function.split(".")):
+            raise ValueError("must be path/to/file.py:function or path/to/file.py:Class.method")
+        return f"{_confined(file)}:{function}"
 
 
 class Artifact(_Model):
@@ -125,8 +141,8 @@ class Gates(_Model):
         "Error limit against float64: m times the baseline's error, plus k times the dtype's epsilon."))
     m_half: float = Field(default=3.0, ge=1.0, le=10.0, description="The same factor for float16 and bfloat16.")
     k: float = Field(default=5.0, ge=0.0, le=16.0, description=(
-        "Error always permitted, in epsilons of the dtype times the root mean square of the reference (its maximum, for "
-        "the maximum error). Calibrated: docs/gates.md."))
+        "Error always permitted, in epsilons of the dtype times the root mean square of the reference (its maximum, "
+        "for the maximum error). Calibrated: docs/gates.md."))
     seeds: int = Field(default=3, ge=1, le=100, description="Input draws of the model gate.")
     inits: int = Field(default=2, ge=1, le=20, description="Initialisations of the model in the model gate.")
     sanitizer: Literal["auto", "off"] = Field(default="auto", description=(
@@ -176,10 +192,26 @@ class Publish(_Model):
         return value
 
 
+class Sweep(_Model):
+    """What the nightly sweep may do: it verifies committed artifacts, then looks for new gains."""
+
+    gpu_minutes: float = Field(default=60.0, gt=0.0, le=1440.0, description="GPU time for a sweep, in minutes.")
+    open_pull_requests: int = Field(default=3, ge=0, le=100, description=(
+        "With so many of our pull requests open, a sweep verifies and reports but searches nothing new."))
+    targets: int = Field(default=5, ge=0, le=1000, description="Targets that one sweep searches at most.")
+    reverify_days: float = Field(default=7.0, ge=0.0, le=365.0, description=(
+        "Days after which an artifact is verified again on an unchanged stack; on a changed one it always is."))
+    dashboard: bool = Field(default=False, description=(
+        "Keep an issue with targets, gains held, stale artifacts and the last sweep."))
+
+
 class Config(_Model):
     """Everything a run can be told."""
 
     version: Literal[1] = Field(default=1, description="Version of this format.")
+    roots: Annotated[tuple[Root, ...], Field(strict=False, max_length=200)] = Field(default=(), description=(
+        "Folders of a repository with several projects. Each may have a .kernelopt.yml of its own that lists "
+        "`targets`, with paths that start at that folder, and nothing else."))
     environment: Environment = Field(default=Environment(), description="The interpreter that runs the models.")
     targets: Annotated[tuple[TargetConfig, ...], Field(strict=False, max_length=1000)] = Field(default=(), description=(
         "Models to optimise, beside those found by convention (class Model with get_inputs in its file)."))
@@ -197,6 +229,7 @@ class Config(_Model):
         "Also time the baselines where nothing was adopted, and the result without its `launch` and `region` levers; "
         "first calls are not timed."))
     publish: Publish = Field(default=Publish(), description="How the result is offered.")
+    sweep: Sweep = Field(default=Sweep(), description="What the nightly sweep may do.")
     events: Events = Field(default=Events(), description="What starts a run by itself.")
     commands: Commands = Field(default=Commands(), description="Who may ask, and for how much.")
     runner: Runner = Field(default=Runner(), description="What is promised of the machine that executes.")
@@ -226,10 +259,15 @@ class Traced:
     file: str = ""
     """Relative to the root; '' if there is none and all is default."""
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
+    files: Mapping[int, str] = field(default_factory=dict)
+    """Index of a target -> the file that lists it, where that is not `file`."""
 
     def origin(self, path: tuple[str | int, ...]) -> str:
         """`.kernelopt.yml:12`, or `default`."""
-        return f"{self.file}:{self.lines[path]}" if path in self.lines else "default"
+        if path not in self.lines:
+            return "default"
+        index = path[1] if path[0] == "targets" and len(path) > 1 else -1
+        return f"{self.files.get(index, self.file) if isinstance(index, int) else self.file}:{self.lines[path]}"
 
 
 def load(root: Path) -> Config:
@@ -239,20 +277,10 @@ def load(root: Path) -> Config:
 
 def load_traced(root: Path) -> Traced:
     """As `load`, with the origin of each value. Raises InputError."""
-    found = [name for name in FILES if (root / name).is_file()]
-    if len(found) > 1:
-        raise both_files()
-    if not found:
-        return Traced(Config())
-    if not (root / found[0]).resolve().is_relative_to(root.resolve()):
-        raise InputError("the configuration is a link that leaves the repository", where=found[0],
-                         fix="put the file itself there")
-    try:
-        text = (root / found[0]).read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("the configuration cannot be read as UTF-8 text", where=found[0],
-                         fix="check its permissions and encoding") from error
-    return parse(text, found[0])
+    from kernelopt_bot.config_sources import folder_reader, joined
+
+    reader = folder_reader(root)
+    return joined(reader, reader)
 
 
 def both_files() -> InputError:
@@ -262,16 +290,36 @@ def both_files() -> InputError:
 
 def parse(text: str, name: str) -> Traced:
     """`text` of the file `name`. Raises InputError that names each wrong key, its line and what would be right."""
+    document, data = _mapping(text, name)
+    return Traced(_validated(data, document, name), name, document.lines)
+
+
+def parse_targets(text: str, name: str, *, alone: bool = False) -> Traced:
+    """Only the `targets:` of the file `name`; its other keys are the policy's and are not looked at. `alone`: the file
+    is that of a folder under `roots`, where they are mistakes. Raises InputError as `parse` does."""
+    document, data = _mapping(text, name)
+    if alone and (other := sorted(set(data) - {"targets", "version"}, key=str)):
+        raise InputError(f'unknown key "{other[0]}"', where=f"{name}:{document.line((other[0],))}",
+                         fix="list only `targets` here; what else holds is in the root's configuration")
+    kept = {key: value for key, value in data.items() if key in ("targets", "version")}
+    lines = {path: line for path, line in document.lines.items() if path[0] == "targets"}
+    return Traced(_validated(kept, document, name), name, lines)
+
+
+def _mapping(text: str, name: str) -> tuple[config_yaml.Document, dict[Any, Any]]:
     document = config_yaml.read(text, name)
     if document.data is None:
-        return Traced(Config(), name)
+        return document, {}
     if not isinstance(document.data, dict):
         raise InputError("the configuration is not a mapping of keys to values", where=f"{name}:1",
                          fix="begin with `version: 1`")
     # A section whose keys are all commented out reads as null.
-    data = {key: value for key, value in document.data.items() if value is not None or key not in Config.model_fields}
+    return document, {k: v for k, v in document.data.items() if v is not None or k not in Config.model_fields}
+
+
+def _validated(data: dict[Any, Any], document: config_yaml.Document, name: str) -> Config:
     try:
-        return Traced(Config.model_validate(data), name, document.lines)
+        return Config.model_validate(data)
     except ValidationError as error:
         problems = [_problem(e, document, name) for e in error.errors(include_url=False)]
     if len(problems) == 1:
@@ -286,11 +334,6 @@ def several(problems: Sequence[InputError]) -> InputError:
         shown.append(f"and {more} more")
     return InputError(f"the configuration has {len(problems)} mistakes", where="\n    ".join(shown),
                       fix="correct each of them; `kernelopt config` prints what holds")
-
-
-def with_targets(policy: Config, head: Config) -> Config:
-    """The policy of the default branch with the targets of the head, which are untrusted data."""
-    return policy.model_copy(update={"targets": head.targets})
 
 
 def json_schema() -> dict[str, Any]:

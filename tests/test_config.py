@@ -22,7 +22,6 @@ from kernelopt_bot.config import (
     load,
     load_traced,
     parse,
-    with_targets,
 )
 from kernelopt_bot.config_reference import markdown
 from kernelopt_bot.errors import InputError
@@ -38,6 +37,9 @@ targets:
     inputs: examples/data.py:batch
     init: arguments
     mode: inference
+    wire: app/serve.py:Server.start
+roots: [services/a]
+sweep: {gpu_minutes: 30, open_pull_requests: 1, targets: 2, reverify_days: 1, dashboard: true}
 artifact: {root: package/kernels}
 levers: [launch, region]
 sandbox: bubblewrap
@@ -73,14 +75,15 @@ def test_every_key_is_read(tmp_path: Path, name: str) -> None:
     traced = load_traced(tmp_path)
     config = traced.config
     assert config.targets == (TargetConfig(name="encoder", path="models/net.py", entry="Encoder",
-                                           inputs="examples/data.py:batch", init="arguments"),)
+                                           inputs="examples/data.py:batch", init="arguments",
+                                           wire="app/serve.py:Server.start"),)
     assert config.device == "cuda:1"
     assert config.gates.k == 0.0
     assert config.publish.labels == ("perf",)
     assert config.budget.gpu_minutes == 0.5
     assert traced.file == name
     assert traced.origin(("targets", 0, "entry")) == f"{name}:6"
-    assert traced.origin(("gates", "seeds")) == f"{name}:14"
+    assert traced.origin(("gates", "seeds")) == f"{name}:17"
 
 
 def test_a_config_is_frozen() -> None:
@@ -222,13 +225,6 @@ def test_any_document_is_a_config_or_bad_input(data: object) -> None:
         parse(yaml.safe_dump(data), "f")
     except InputError as error:
         assert error.what
-
-
-def test_policy_and_targets_can_come_from_different_commits() -> None:
-    head = parse("targets: [{path: a.py}]\nsandbox: process\n", "f").config
-    joined = with_targets(parse("sandbox: docker", "f").config, head)
-    assert joined.sandbox == "docker"
-    assert [t.path for t in joined.targets] == ["a.py"]
 
 
 def test_origin_of_a_default() -> None:

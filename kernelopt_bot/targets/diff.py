@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from pathlib import PurePosixPath
 
-from kernelopt_bot.config import FILES, Config, TargetConfig, Traced, both_files, parse, with_targets
+from kernelopt_bot.config import FILES, TargetConfig, Traced
+from kernelopt_bot.config_sources import Reader, joined, mapping_reader, target_files
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.targets.discover import ENTRY, HOW_TO_ADD, INPUTS, Broken, Finder, place, unique
 from kernelopt_bot.targets.git import Repository, shown
@@ -19,23 +20,22 @@ LISTED = 10
 
 def config_at(repository: Repository, commit: str) -> Traced:
     """The configuration as committed; all defaults if there is none. Raises InputError."""
-    found = [e for e in repository.entries(commit) if e.path in FILES and e.mode in ("100644", "100755")]
-    if len(found) > 1:
-        raise both_files()
-    for entry, content in repository.blobs(found):
-        try:
-            return parse(content.decode(), entry.path)
-        except UnicodeDecodeError as error:
-            raise InputError("the configuration is not UTF-8 text", where=entry.path, fix="save it as UTF-8") from error
-    return Traced(Config())
+    reader = _reader(repository, commit)
+    return joined(reader, reader)
 
 
 def config_for(repository: Repository, policy: str, head: str) -> Traced:
-    """The policy as committed at `policy` (the base, which the author of a pull request cannot change) with the
-    `targets:` of `head`. Raises InputError: unknown revision, shallow clone without it, a faulty configuration."""
-    policy_sha, head_sha = repository.commit(policy), repository.commit(head)
-    at_head = config_at(repository, head_sha)
-    return replace(at_head, config=with_targets(config_at(repository, policy_sha).config, at_head.config))
+    """The policy as committed at `policy` (the default branch, which the author of a pull request cannot change) with
+    the `targets:` of `head`. Raises InputError: unknown revision, shallow clone without it, a faulty configuration."""
+    return joined(_reader(repository, repository.commit(policy)), _reader(repository, repository.commit(head)))
+
+
+def _reader(repository: Repository, commit: str) -> Reader:
+    """Plain files only: no link of a commit is followed."""
+    names = {PurePosixPath(file).name for file in FILES}
+    found = [e for e in repository.entries(commit)
+             if e.mode in ("100644", "100755") and PurePosixPath(e.path).name in names]
+    return mapping_reader({e.path: content for e, content in repository.blobs(found)})
 
 
 def affected(repository: Repository, base: str, head: str, traced: Traced) -> Affected:
@@ -52,7 +52,7 @@ def affected(repository: Repository, base: str, head: str, traced: Traced) -> Af
     deleted = [p for p in changed if p.endswith(".py") and not source.is_file(p)]
     # What a deleted file's importers were: only a source in which it still exists tells.
     before = Finder(CommitSource(repository, head_sha, deleted)) if deleted else finder
-    listed = _targets_before(repository, start) if set(FILES) & set(changed) else None
+    listed = _targets_before(repository, start) if set(target_files(traced.config)) & set(changed) else None
     skipped: dict[str, str] = {}
     targets: list[Target] = []
     unaffected: list[str] = []
