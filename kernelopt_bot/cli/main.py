@@ -21,6 +21,9 @@ from kernelopt_bot.process import redact
 
 COMMANDS = {
     "run": "kernelopt_bot.cli.run",
+    "authorise": "kernelopt_bot.cli.authorise",
+    "execute": "kernelopt_bot.cli.execute",
+    "publish": "kernelopt_bot.cli.publish",
     "optimize": "kernelopt_bot.cli.optimize",
     "verify": "kernelopt_bot.cli.verify",
     "bench": "kernelopt_bot.cli.bench",

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from kernelopt_bot.cli import phases
 from kernelopt_bot.publish.publication import Published
 from kernelopt_bot.report.blocks import Report
 from kernelopt_bot.report.facts import adopted
@@ -43,20 +44,36 @@ def show(report: Report, output: Path, *, as_json: bool) -> None:
                   soft_wrap=True)
 
 
-def write_outputs(run: RunResult, published: Published, output: Path) -> None:
-    """The action's outputs, where GITHUB_OUTPUT names a file. Values are one line each."""
-    path = os.environ.get("GITHUB_OUTPUT")
-    if not path:
-        return
+def values(run: RunResult, published: Published, report: Path | None) -> dict[str, object]:
+    """The action's outputs; `report` is where report.json is, if anywhere."""
     headlines = [r.headline.speedup for r in run.results if r.headline]
-    values = {
+    return {
         "operation": published.operation, "branch": published.branch, "head-sha": published.head_sha,
         "pull-request-number": published.number or "", "pull-request-url": published.url,
         "adopted": sum(len(adopted(r)) for r in run.results),
-        "speedup": f"{max(headlines):.4f}" if headlines else "", "report": (output / "report.json").absolute(),
+        "speedup": f"{max(headlines):.4f}" if headlines else "", "report": report.absolute() if report else "",
+        "gates": gates(run),
     }
-    with open(path, "a", encoding="utf-8") as stream:
-        stream.writelines(f"{name}={' '.join(str(value).split())}\n" for name, value in values.items())
+
+
+def gates(run: RunResult) -> str:
+    """`target: model pass, performance pass; ...`, of the whole of each target with something adopted."""
+    return "; ".join(f"{r.target.name}: " + ", ".join(f"{v.gate} {v.status.value}" for v in r.stitched)
+                     for r in run.results if adopted(r))[:2000]
+
+
+def write_outputs(run: RunResult, published: Published, output: Path) -> None:
+    """The action's outputs, where GITHUB_OUTPUT names a file. Values are one line each."""
+    phases.outputs(values(run, published, output / "report.json"))
+
+
+def said(published: Published) -> str:
+    """One line for the terminal."""
+    if published.operation == "reported":
+        return f"not published: {published.reason}"
+    number = f" pull request #{published.number}" if published.number else ""
+    where = f"branch {published.branch} at {published.head_sha[:12]} {published.url}".rstrip()
+    return f"{published.operation}:{number} {where}"
 
 
 def exit_code(run: RunResult, *, interrupted: bool) -> int:

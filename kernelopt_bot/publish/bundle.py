@@ -143,7 +143,9 @@ def _listed(folder: Path) -> None:
     count = total = 0
     stack = [folder]
     while stack:
-        for entry in os.scandir(stack.pop()):
+        with os.scandir(stack.pop()) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
             relative = Path(entry.path).relative_to(folder).as_posix()
             status = entry.stat(follow_symlinks=False)
             count += 1

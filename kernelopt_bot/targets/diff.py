@@ -78,6 +78,20 @@ def affected(repository: Repository, base: str, head: str, traced: Traced) -> Af
                     (*passed_over, *_unaffected(unaffected)))
 
 
+def everything(repository: Repository, head: str, traced: Traced) -> Affected:
+    """All targets at `head`, for sweeps and for commands that name some. Raises InputError as `affected`."""
+    head_sha = repository.commit(head)
+    source = CommitSource(repository, head_sha)
+    skipped: dict[str, str] = {}
+    targets = []
+    for target, _ in unique_pairs(_all(Finder(source), source, traced, skipped)):
+        if opts_out(source.read(target.path).decode(errors="replace")):
+            skipped[target.path] = f"it opts out with `{OFF}`"
+        else:
+            targets.append(target)
+    return Affected(head_sha, head_sha, (), tuple(targets), tuple((shown(p), why) for p, why in skipped.items()))
+
+
 def unique_pairs(found: list[tuple[Target, TargetConfig | None]]) -> Iterator[tuple[Target, TargetConfig | None]]:
     """The targets with unique names, each with the configuration that it comes from."""
     wanted = {(t.path, t.entry): c for t, c in found}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelopt_bot.cli.run import refuse_committed_interpreter
+from kernelopt_bot.cli.searching import refuse_committed_interpreter
 from kernelopt_bot.errors import InputError
 
 
