@@ -19,7 +19,8 @@ from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate, 
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.events.job import Job
 from kernelopt_bot.publish import bundle
-from kernelopt_bot.publish.content import content_key, publication
+from kernelopt_bot.publish.content import publication
+from kernelopt_bot.publish.key import content_key
 from kernelopt_bot.report.build import build
 from kernelopt_bot.report.facts import faster
 from kernelopt_bot.report.machine import machine_data
@@ -49,7 +50,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunResult, Path]:
     folder = root / ARTIFACT
     write_artifact(
         folder, class_name=results.TARGET.entry, program=program, kernels=[AdoptedKernel(kernel, {
-            "step_speedup": 1.4})], recipe=Recipe.of(options.options), evidence={"speedup": 1.2, "low": 1.1, "high": 1.3},
+            "step_speedup": 1.4})], recipe=Recipe.of(options.options),
+        evidence={"speedup": 1.2, "low": 1.1, "high": 1.3},
         environment={"torch": "2.11.0", "triton": "3.6.0", "device": "NVIDIA H200", "capability": [9, 0]})
     result = replace(results.full_result(), artifact=ARTIFACT, program=None,
                      trials=tuple(Trial(c, results.passing(), adopted=True) for c in (kernel, options)))
@@ -132,39 +134,39 @@ def _host_code_in_replaces(folder: Path) -> None:
           lambda d: d["runs"][0].update(replaces=["x\n" + CANARY]))  # type: ignore[index]
 
 
-def _artifact_elsewhere(place: str) -> Callable[[Path], None]:
+def _artifact_elsewhere(place: str) -> Callable[[Path], object]:
     return lambda folder: _edit(folder / "report.json",
                                 lambda d: d["targets"][0].update(artifact=place))  # type: ignore[index]
 
 
-def _report(key: str, value: object) -> Callable[[Path], None]:
+def _report(key: str, value: object) -> Callable[[Path], object]:
     return lambda folder: _edit(folder / "report.json", lambda d: d.update({key: value}))
 
 
-def _target(key: str, value: object) -> Callable[[Path], None]:
+def _target(key: str, value: object) -> Callable[[Path], object]:
     return lambda folder: _edit(folder / "report.json",
                                 lambda d: d["targets"][0].update({key: value}))  # type: ignore[index]
 
 
-def _claim(key: str, value: object) -> Callable[[Path], None]:
+def _claim(key: str, value: object) -> Callable[[Path], object]:
     return lambda folder: _edit(folder / "bundle.json", lambda d: d.update({key: value}))
 
 
-def _append(name: str, text: str) -> Callable[[Path], None]:
+def _append(name: str, text: str) -> Callable[[Path], object]:
     def attack(folder: Path) -> None:
         path = next((folder / "artifacts" / ARTIFACT).glob(name))
         path.write_text(path.read_text() + text)
     return attack
 
 
-def _extra(name: str) -> Callable[[Path], None]:
+def _extra(name: str) -> Callable[[Path], object]:
     def attack(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x = 1\n")
     return attack
 
 
-def _sparse(name: str, size: int) -> Callable[[Path], None]:
+def _sparse(name: str, size: int) -> Callable[[Path], object]:
     """Much that unpacks from little, as of an archive's zeros."""
     def attack(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +193,7 @@ def _other_options(folder: Path) -> None:
     _edit(folder / "report.json", lambda d: [g.update(options={}) for g in d["gates"] if g["id"] == "graphs"])  # type: ignore[attr-defined]
 
 
-ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
+ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a link for a kernel": (_link_file, "no plain file"),
     "a link for a folder": (_link_folder, "no plain file"),
     "a link for the report": (_link_report, "no plain file"),
@@ -215,7 +217,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a workflow": (_extra("artifacts/.github/workflows/evil.yml"), "no faster target"),
     "a large kernel": (_sparse(f"artifacts/{ARTIFACT}/kernels/x.py", 1 << 40), "bytes"),
     "a large report": (_sparse("report.json", 1 << 40), "bytes"),
-    "a large sum": (lambda f: [_sparse(f"c{i}.svg", bundle.MAX_CHART)(f) for i in range(60)] and None, "MiB"),
+    "a large sum": (lambda f: [_sparse(f"c{i}.svg", bundle.MAX_CHART)(f) for i in range(60)], "MiB"),
     "too many files": (_many, "files"),
     "another head": (_report("head_sha", "c" * 40), "another job"),
     "another repository": (_report("repository", "acme/other"), "another job"),
@@ -230,7 +232,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "another kernel than the report's": (_other_kernel, "not what this release writes"),
     "other options than the report's": (_other_options, "other compiler options"),
     "another class": (_target("entry", "Other"), "another target"),
-    "not JSON": (lambda f: (f / "report.json").write_text("[" * 100_000) and None, "malformed"),
+    "not JSON": (lambda f: (f / "report.json").write_text("[" * 100_000), "malformed"),
 }
 
 
