@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Set up everything that the demo, the tests and the linters need, in .venv and (as root on Debian) by apt.
-# Usage: tools/setup.sh [runtime|all]     Environment: PYTHON (default python3), KERNELOPT_SKIP_APT=1
+# Usage: tools/setup.sh [hosted|runtime|all]  (hosted: no torch, for the phases authorise and publish)
+#     Environment: PYTHON (default python3), KERNELOPT_SKIP_APT=1
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
@@ -18,6 +19,7 @@ install_packages() {
     command -v git >/dev/null || missing+=(git)
     command -v cc >/dev/null || missing+=(gcc libc6-dev)
     command -v g++ >/dev/null || missing+=(g++)
+    [ "$what" = hosted ] && missing=()
     [ "$what" = all ] && ! command -v npm >/dev/null && missing+=(nodejs npm)
     [ ${#missing[@]} -eq 0 ] && return
     if [ -z "${KERNELOPT_SKIP_APT:-}" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -39,8 +41,13 @@ if [ ! -x .venv/bin/python ]; then "$python" -m venv .venv; fi
 # shellcheck disable=SC2086
 if [ ! -f "$stamp" ] || [ -n "$(find $locks -newer "$stamp")" ]; then
     pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
-    pip install -q "$(grep '^torch==' requirements.lock)"
-    pip install -q -r requirements.lock
+    if [ "$what" = hosted ]; then
+        grep -vE '^(torch|triton|sympy|networkx)==' requirements.lock > .venv/hosted.lock
+        pip install -q --no-deps -r .venv/hosted.lock
+    else
+        pip install -q "$(grep '^torch==' requirements.lock)"
+        pip install -q -r requirements.lock
+    fi
     [ "$what" = all ] && pip install -q -r requirements-dev.lock
     pip install -q "$(grep '^wheel==' requirements-dev.lock)"
     pip install -q --no-deps --no-build-isolation -e .

@@ -27,7 +27,7 @@ from kernelopt_bot.publish.runs import artifact_of, source_of
 from kernelopt_bot.publish.seen import Seen
 from kernelopt_bot.report import escape
 
-_NOTHING = {"execute": "false", "publish": "false", "artifact": "", "head-sha": "", "source": "none"}
+_NOTHING = {"execute": "false", "proceed": "false", "artifact": "", "head-sha": "", "source": "none"}
 
 
 @click.command("authorise")
@@ -39,7 +39,7 @@ def command(path: Path, wait: bool) -> int:
     """Decide what this workflow run's event asks for, and who may ask.
 
     Reads the event, the policy of the default branch and permissions. Writes the job, and the outputs `execute` and
-    `publish`: whether the next phases have something to do.
+    `proceed`: whether the next phases have something to do.
     """
     token = phases.take_token()
     here = phases.workflow(os.environ)
@@ -58,7 +58,7 @@ def command(path: Path, wait: bool) -> int:
     _queued(github, here, decision)
     runs = "true" if decision.executes else "false"
     click.echo(f"{decision.operation} {source_of(decision)} at {decision.head_sha}")
-    phases.outputs({"execute": runs, "publish": "true", "artifact": artifact_of(decision), "reason": "",
+    phases.outputs({"execute": runs, "proceed": "true", "artifact": artifact_of(decision), "reason": "",
                     "head-sha": decision.head_sha, "source": source_of(decision)})
     return 0
 

@@ -35,7 +35,7 @@ class Searched:
 
 def search(repository: Repository, job: Job, traced: Traced, folder: Path) -> Searched:
     """Do what `job` asks for at its head commit; `folder` is the run's. Raises UserError where nothing can be run."""
-    config = asked_for(traced.config, job.command)
+    config = with_interpreter(asked_for(traced.config, job.command), os.environ.get("KERNELOPT_PYTHON", ""))
     found = _targets(repository, job, traced)
     finished = Finished((), "")
     verified: tuple[Verified, ...] = ()
@@ -69,6 +69,13 @@ def asked_for(config: Config, command: Command | None) -> Config:
     return overridden(config, levers=",".join(command.levers), device="", sandbox=None, budget=command.budget_s)
 
 
+def with_interpreter(config: Config, python: str) -> Config:
+    """The configuration with the workflow's interpreter where it names none itself."""
+    if not python or config.environment.python:
+        return config
+    return config.model_copy(update={"environment": config.environment.model_copy(update={"python": python})})
+
+
 def _targets(repository: Repository, job: Job, traced: Traced) -> Affected:
     wanted = job.command.targets if job.command else ()
     if not wanted and not job.sweep and job.operation == "optimize":
@@ -94,7 +101,8 @@ def _verified(found: Affected, config: Config, root: Path, progress: Progress) -
     """Each committed artifact of the targets, by the gates on this machine."""
     # Of the checkout only tracked files are there; the interpreter's environment is not one of them.
     python = interpreter_of(config, Path.cwd())
-    config = config.model_copy(update={"environment": config.environment.model_copy(update={"python": python})})
+    unset = config.model_copy(update={"environment": config.environment.model_copy(update={"python": ""})})
+    config = with_interpreter(unset, python)
     outcomes = []
     for target in found.targets:
         artifact = f"{config.artifact.root}/{target.name}"
