@@ -1,7 +1,7 @@
 # The jail's image: what executes user and candidate code on a runner with Docker. Two targets:
 #
-#   docker build --target cuda -t kernelopt-worker .       (the default)
-#   docker build --target cpu  -t kernelopt-worker:cpu .
+#   docker build --target cuda -t kernelopt-bot .       (the default)
+#   docker build --target cpu  -t kernelopt-bot:cpu .
 #
 # Bases are build arguments: the release workflow resolves each tag to its digest, builds with `IMAGE@sha256:...` and
 # records it in the image's label and its attestation. A build by hand uses the tags below.

@@ -105,10 +105,11 @@ def _answered(github: GitHub, here: Workflow, job: Job) -> Reply | Ignored:
 
 
 def _reply(github: GitHub, here: Workflow, reply: Reply) -> None:
-    with phases.said_only("answering the comment"), needing("pull-requests: write"):
+    with phases.said_only("reacting to the comment"), needing("pull-requests: write"):
         _react(github, reply.comment_id, reply.reaction)
-        if not reply.text:
-            return
+    if not reply.text:
+        return
+    with phases.said_only("answering the comment"), needing("pull-requests: write"):
         first = f"{MARKER}:reply {reply.comment_id} -->"
         path = f"issues/{reply.number}/comments"
 

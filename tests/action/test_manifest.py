@@ -81,7 +81,8 @@ def test_a_phase_passes_options_that_its_command_has(phase: str, command: Any, t
 
 def test_an_unknown_phase_is_refused() -> None:
     values = {name: "" for name in STEP["env"]} | {"PATH": os.environ["PATH"], "KERNELOPT_PHASE": "x"}
-    done = subprocess.run([ROOT / "tools/phase.sh"], env=values, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run([ROOT / "tools/phase.sh"], env=values, capture_output=True, text=True, timeout=20,
+                          check=False)
     assert done.returncode == 2 and "authorise" in done.stderr
 
 
