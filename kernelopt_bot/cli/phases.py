@@ -70,7 +70,7 @@ class Workflow:
     @property
     def external_id(self) -> str:
         """The same in all phases of one attempt."""
-        return f"{self.run_id}-{self.attempt}"
+        return f"kernelopt-{self.run_id}-{self.attempt}"
 
     @property
     def url(self) -> str:

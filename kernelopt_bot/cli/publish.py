@@ -15,15 +15,14 @@ from kernelopt_bot.errors import UserError
 from kernelopt_bot.events.job import REACTIONS, Job
 from kernelopt_bot.events.policy import recheck
 from kernelopt_bot.events.settings import Policy
-from kernelopt_bot.publish import bundle, job_summary
+from kernelopt_bot.publish import bundle
 from kernelopt_bot.publish.bundle import Bundle
-from kernelopt_bot.publish.checks import CheckRun
-from kernelopt_bot.publish.comments import StickyComment
 from kernelopt_bot.publish.content import branch_name, gone, publication
 from kernelopt_bot.publish.github import GitHubForge
 from kernelopt_bot.publish.publication import Published
 from kernelopt_bot.publish.reading import facts_of, policy_at
 from kernelopt_bot.publish.seen import Seen, finished
+from kernelopt_bot.publish.show import Place, show
 from kernelopt_bot.report.build import build
 from kernelopt_bot.search.result import RunResult
 
@@ -119,21 +118,16 @@ def _source_closed(forge: GitHubForge, job: Job, config: Config) -> Published:
 
 
 def _shown(forge: GitHubForge, here: Workflow, job: Job, seen: Seen) -> None:
-    """Each of these alone may be refused; the result stands."""
-    with phases.said_only("concluding the check run"):
-        CheckRun(forge.github, here.app, here.external_id).show(seen)
-    if job.number:
-        with phases.said_only("commenting"):
-            StickyComment(forge.github, here.login).show(job.number, seen)
+    """Each of these alone may be refused; the result stands. Nothing is checked out, so annotations stand at line 1."""
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    place = Place(job.number or None, here.external_id, here.app, Path(summary) if summary else None)
+    for failed in show(forge.github, seen, place, lambda path: ""):
+        click.echo(f"note: {failed}", err=True)
     if job.comment_id:
         with phases.said_only("reacting"):
             content = REACTIONS["done" if seen.state in ("gained", "nothing") else "failed"]
             forge.github.request("POST", f"issues/comments/{job.comment_id}/reactions", {"content": content},
                                  repeatable=True, doing="reacting to a comment")
-    path = os.environ.get("GITHUB_STEP_SUMMARY")
-    if path:
-        with phases.said_only("writing the summary"):
-            job_summary.append(seen, Path(path))
 
 
 def _outputs(held: Bundle | None, published: Published, made: Path) -> None:
