@@ -15,6 +15,7 @@ from typing import Any
 from kernelopt_bot import __version__
 from kernelopt_bot.compiler._runtime import Run, kernel_hash, load_manifest, substitute
 from kernelopt_bot.compiler.bundle import runtime_text
+from kernelopt_bot.compiler.example import Example, name_of_test, text_of_test
 from kernelopt_bot.compiler.program import Program
 from kernelopt_bot.contract.candidate import KernelCandidate, Scalar
 from kernelopt_bot.errors import InputError, Unavailable
@@ -43,12 +44,15 @@ class Recipe:
 
 
 def write_artifact(folder: Path, *, class_name: str, program: Program, kernels: Sequence[AdoptedKernel],
-                   recipe: Recipe, environment: Mapping[str, Any], evidence: Mapping[str, Any] | None = None) -> Path:
+                   recipe: Recipe, environment: Mapping[str, Any], evidence: Mapping[str, Any] | None = None,
+                   example: Example | None = None) -> Path:
     """Write the artifact of `program.target` to `folder`, replacing what is there in one rename.
 
     `program` is the target as captured under the recipe's options: it says how often each run occurs. `environment`
     holds `torch`, `triton`, `device` and `capability` ([9, 0]; absent for the CPU). `evidence` of the whole:
-    `speedup`, `low`, `high`. Raises InputError if a kernel replaces nothing in `program`, or if the folder cannot
+    `speedup`, `low`, `high`. With an `example` the folder gets its test, `test_kernelopt_TARGET.py`.
+
+    Raises InputError if a kernel replaces nothing in `program`, or if the folder cannot
     be written; Unavailable if the disk is full. Nothing half-written stays."""
     entries, sources = _entries(program, kernels)
     manifest = {
@@ -56,6 +60,9 @@ def write_artifact(folder: Path, *, class_name: str, program: Program, kernels: 
         "recipe": {"options": dict(recipe.options), "clone_outputs": recipe.clone_outputs},
         "environment": dict(environment), "runs": entries, "evidence": {**(evidence or {}), "report": "README.md"}}
     texts = dict(sources)
+    if example is not None:
+        manifest["example"] = example.to_json()
+        texts[name_of_test(program.target)] = text_of_test(example, class_name, environment)
     texts["manifest.json"] = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False) + "\n"
     texts["README.md"] = readme_text(manifest, [k.candidate.technique for k in kernels], ".".join(folder.parts[-2:]))
     texts["__init__.py"] = _render("__init__.py.j2", class_name=class_name)

@@ -226,6 +226,9 @@ def _rendered(committed: Committed, r: TargetResult, artifact_root: str) -> dict
     """Raises Modified where the artifact and the report tell of different pieces."""
     if (committed.target, committed.class_name) != (r.target.name, r.target.entry):
         raise Modified("manifest.json", "another target than the report's")
+    example, t = committed.example, r.target
+    if example is not None and (example.path, example.inputs, example.init) != (t.path, t.inputs, t.init):
+        raise Modified("manifest.json", "an example of another target than the report's")
     pieces = [t.candidate for t in adopted(r)]
     options: dict[str, Any] = {}
     for piece in pieces:

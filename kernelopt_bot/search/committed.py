@@ -18,6 +18,7 @@ from kernelopt_bot import __version__
 from kernelopt_bot.compiler import releases
 from kernelopt_bot.compiler._runtime import ArtifactError, Run, load_manifest
 from kernelopt_bot.compiler.artifact import Recipe
+from kernelopt_bot.compiler.example import Example, name_of_test, text_of_test
 from kernelopt_bot.contract import options as options_contract
 from kernelopt_bot.contract import plan as plan_contract
 from kernelopt_bot.contract.candidate import Lever, OptionsCandidate, Plan, Scalar
@@ -28,10 +29,12 @@ LIMIT_BYTES = 4 << 20
 """Largest file of an artifact that is read; the runtime has some 60 KiB."""
 LIMIT_FILES = 256
 _FIXED = ("manifest.json", "_runtime.py", "__init__.py", "README.md", ".gitattributes")
+_TEST = re.compile(r"test_kernelopt_[A-Za-z0-9_]{1,128}\.py", re.ASCII)
 _KERNEL = re.compile(r"kernels/[a-z0-9_]{1,64}\.py", re.ASCII)
 _TARGET = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}", re.ASCII)
 _KEYS: Mapping[str, frozenset[str]] = {
-    "": frozenset({"schema", "release", "target", "class", "recipe", "environment", "runs", "evidence"}),
+    "": frozenset({"schema", "release", "target", "class", "recipe", "environment", "runs", "evidence",
+                   "example"}),
     "recipe": frozenset({"options", "clone_outputs"}),
     "environment": frozenset({"torch", "triton", "device", "capability"}),
     "evidence": frozenset({"speedup", "low", "high", "baseline", "metric", "cache", "report"}),
@@ -65,6 +68,8 @@ class Committed:
     """Of the manifest, in the order of `kernels`."""
     texts: Mapping[str, str]
     """Every file, by its path in the folder."""
+    example: Example | None = None
+    """What its test is made from; None where it has none."""
 
     def option_candidates(self) -> tuple[OptionsCandidate, ...]:
         """The recipe, one candidate for each lever."""
@@ -92,6 +97,9 @@ def read(folder: Path, scratch: Path, earlier: Mapping[str, str] | None = None) 
     for name in ("__init__.py", ".gitattributes"):
         if texts.get(name) != _fixed(name, data["class"]):
             raise Modified(name, "not what this release writes" if name in texts else "missing")
+    test = _test(data)
+    if any(texts.get(name) != text for name, text in test.items()):
+        raise Modified(next(iter(test)), "not what this release writes")
     if "README.md" not in texts:
         raise Modified("README.md", "missing")
     for name, text in texts.items():
@@ -107,11 +115,11 @@ def read(folder: Path, scratch: Path, earlier: Mapping[str, str] | None = None) 
     if len(set(hashes)) != len(hashes):
         raise Modified("manifest.json", "a run is there twice")
     kernels = tuple(_kernel(loaded.runs, entry) for entry in data["runs"])
-    if unlisted := sorted(set(texts) - set(_FIXED) - {run.name for run, _ in kernels}):
+    if unlisted := sorted(set(texts) - set(_FIXED) - set(test) - {run.name for run, _ in kernels}):
         raise Modified(unlisted[0], "a file that no run of the manifest names")
     _recipe(data["recipe"], "capability" in data["environment"])
     return Committed(data["target"], data["class"], data["recipe"]["options"], data["environment"], kernels,
-                     tuple(data["runs"]), texts)
+                     tuple(data["runs"]), texts, Example.from_json(data["example"]) if "example" in data else None)
 
 
 def _texts(folder: Path) -> dict[str, str]:
@@ -122,7 +130,8 @@ def _texts(folder: Path) -> dict[str, str]:
             raise Modified(name, "a link")
         if path.is_dir() and name == "kernels":
             continue
-        if not path.is_file() or (name not in _FIXED and not _KERNEL.fullmatch(name)):
+        if not path.is_file() or (
+                name not in _FIXED and not _KERNEL.fullmatch(name) and not _TEST.fullmatch(name)):
             raise Modified(name, "no file of an artifact")
         if len(found) >= LIMIT_FILES or path.stat().st_size > LIMIT_BYTES:
             raise Modified(name, f"over {LIMIT_BYTES} bytes, or one of over {LIMIT_FILES} files")
@@ -139,7 +148,7 @@ def _manifest(text: str) -> dict[str, Any]:
         data = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
     except (ValueError, RecursionError) as e:
         raise Modified("manifest.json", f"not JSON of an artifact: {e}") from None
-    _keys(data, "", optional=frozenset())
+    _keys(data, "", optional=frozenset({"example"}))
     for part in ("recipe", "environment", "evidence"):
         _keys(data[part], part, optional=_KEYS["evidence"] | {"capability"})
     if not isinstance(data["runs"], list):
@@ -174,6 +183,17 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a key is there twice")
     return found
+
+
+def _test(data: Mapping[str, Any]) -> dict[str, str]:
+    """The artifact's test by its name, as this release writes it; empty where the manifest has no example."""
+    if "example" not in data:
+        return {}
+    try:
+        example = Example.from_json(data["example"])
+    except ValueError as e:
+        raise Modified("manifest.json", str(e)) from None
+    return {name_of_test(data["target"]): text_of_test(example, data["class"], data["environment"])}
 
 
 def _fixed(name: str, class_name: str) -> str:

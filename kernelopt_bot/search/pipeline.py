@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelopt_bot import __version__
+from kernelopt_bot.compiler.example import Example
 from kernelopt_bot.compiler.program import Program
 from kernelopt_bot.contract.candidate import Lever
 from kernelopt_bot.device import profiling, roofs
@@ -270,7 +271,9 @@ def _ship(work: _Work, stack: Stack, confirmation: Confirmation) -> str:
     relative = f"{work.session.config.artifact.root}/{work.target.name}"
     program: Program = work.captured.program
     folder = work.session.folder.parent / "bundle" / relative
-    stack.written(folder, program, work.target.entry, work.environment, evidence)
+    target = work.target
+    example = Example(target.path, target.inputs, target.init, target.roots)
+    stack.written(folder, program, target.entry, work.environment, evidence, example)
     return relative
 
 

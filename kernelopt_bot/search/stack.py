@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelopt_bot.compiler.artifact import AdoptedKernel, Recipe, write_artifact
+from kernelopt_bot.compiler.example import Example
 from kernelopt_bot.compiler.program import Program
 from kernelopt_bot.contract.candidate import Lever, OptionsCandidate, Scalar
 
@@ -35,13 +36,14 @@ class Stack:
         return replace(self, kernels=kernels, folder=None)
 
     def written(self, folder: Path, program: Program, class_name: str, environment: Mapping[str, Any],
-                evidence: Mapping[str, Any] | None = None) -> Stack:
+                evidence: Mapping[str, Any] | None = None, example: Example | None = None) -> Stack:
         """The stack as an artifact in `folder`: what is verified is what would ship.
 
         Raises InputError, Unavailable (disk full).
         """
         write_artifact(folder, class_name=class_name, program=program, kernels=self.kernels,
-                       recipe=Recipe.of(self.options), environment=environment, evidence=evidence)
+                       recipe=Recipe.of(self.options), environment=environment, evidence=evidence,
+                       example=example)
         return replace(self, folder=folder)
 
     def arm(self, name: str) -> dict[str, Any]:
