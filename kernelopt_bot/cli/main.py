@@ -26,6 +26,8 @@ COMMANDS = {
     "bench": "kernelopt_bot.cli.bench",
     "doctor": "kernelopt_bot.cli.doctor",
     "config": "kernelopt_bot.cli.config",
+    "init": "kernelopt_bot.cli.init",
+    "check": "kernelopt_bot.cli.check",
 }
 """Command -> module with a click command named `command`; imported only when asked for."""
 

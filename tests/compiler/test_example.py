@@ -31,7 +31,8 @@ FILES = {
     "src/shop/__init__.py": "", "src/shop/net.py": MODEL,
     "src/shop/parts.py": "def scaled(x, scale):\n    return (x * scale).relu()\n",
     "examples/data.py": "import torch\n\n\ndef batch():\n"
-                        "    return {'x': torch.randn(4, 32), 'shift': torch.ones(32)}\n\n\ndef sizes():\n    return [32, 2.0]\n"}
+                        "    return {'x': torch.randn(4, 32), 'shift': torch.ones(32)}\n\n\n"
+                        "def sizes():\n    return [32, 2.0]\n"}
 EXAMPLE = Example("src/shop/net.py", "examples/data.py:batch", "examples/data.py:sizes", ("src",))
 GPU = {"torch": "2.11.0", "triton": "3.6.0", "device": "NVIDIA H200", "capability": [9, 0]}
 
