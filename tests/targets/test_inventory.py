@@ -54,7 +54,8 @@ def plain(x):
 
 def test_every_model_and_kernel(tmp_path: Path) -> None:
     files = {"net.py": NET, "base.py": "import torch\n\n\nclass Base(torch.nn.Module):\n    pass\n",
-             "bad.py": "def (\n", ".venv/lib/x.py": NET, "env/pyvenv.cfg": "", "env/x.py": NET, "kernelopt_kernels/net/x.py": NET,
+             "bad.py": "def (\n", ".venv/lib/x.py": NET,
+             "env/pyvenv.cfg": "", "env/x.py": NET, "kernelopt_kernels/net/x.py": NET,
              "node_modules/x.py": NET}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
