@@ -119,7 +119,8 @@ def plan(targets: Sequence[str], held: Sequence[Held], states: Mapping[str, str]
 def _search(target: str, held: Held | None, states: Mapping[str, str], room: Room, now: float) -> Search:
     possible = amdahl(room)
     if held is None:
-        return Search(target, possible, "it has no artifact yet" if possible > 0.0 else "its kernels are at their floor")
+        why = "it has no artifact yet" if possible > 0.0 else "its kernels are at their floor"
+        return Search(target, possible, why)
     state = states.get(held.artifact, "")
     if state in MENDS:
         # What it once gained is gone, and may be had again on top of what was never gained.
