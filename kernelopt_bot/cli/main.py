@@ -31,6 +31,7 @@ COMMANDS = {
     "config": "kernelopt_bot.cli.config",
     "init": "kernelopt_bot.cli.init",
     "check": "kernelopt_bot.cli.check",
+    "sweep": "kernelopt_bot.cli.sweep",
 }
 """Command -> module with a click command named `command`; imported only when asked for."""
 

@@ -19,9 +19,11 @@ from kernelopt_bot.publish.local import LocalForge
 from kernelopt_bot.publish.publication import Forge, Published
 from kernelopt_bot.report.blocks import Report
 from kernelopt_bot.report.build import build
+from kernelopt_bot.report.facts import faster
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.targets.diff import config_for
 from kernelopt_bot.targets.git import open_repository
+from kernelopt_bot.targets.wire import Wiring, reader_of, wire
 
 
 @click.command("run")
@@ -55,7 +57,8 @@ def command(where: str, output: Path, as_json: bool) -> int:
         return outcome.INTERRUPTED
     if finished.bug:
         raise finished.bug
-    published = _publish(_forge(where, job, token, output), job, run, report, folder, config.config)
+    wiring = wire([(r.target, r.artifact) for r in faster(run) if r.artifact], reader_of(repository, job.head_sha))
+    published = _publish(_forge(where, job, token, output), job, run, report, folder, config.config, wiring)
     outcome.write_outputs(run, published, output)
     if not as_json:
         click.echo(outcome.said(published))
@@ -68,14 +71,15 @@ def _forge(where: str, job: Job, token: str, output: Path) -> Forge | None:
     return LocalForge(Path.cwd(), output) if where == "local" else None
 
 
-def _publish(forge: Forge | None, job: Job, run: RunResult, report: Report, folder: Path, config: Config) -> Published:
+def _publish(forge: Forge | None, job: Job, run: RunResult, report: Report, folder: Path, config: Config,
+             wiring: Wiring) -> Published:
     """Raises UserError; the report is already written then."""
     wanted = config.publish
     made = publication(
         run, report, folder / "bundle", base_ref=job.source_branch or job.default_branch,
         base_sha=job.head_sha, branch_prefix=wanted.branch_prefix, subject=wanted.commit_message, labels=wanted.labels,
         draft=wanted.draft, reviewers=wanted.reviewers, author=job.pull_request.author if job.pull_request else "",
-        sweep="" if job.number else job.source_branch)
+        sweep="" if job.number else job.source_branch, wiring=wiring)
     if made is None:
         return Published("reported", reason="nothing is faster than the best applicable baseline")
     if forge is None:

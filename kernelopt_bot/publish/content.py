@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kernelopt_bot import __version__
+from kernelopt_bot.errors import InputError
 from kernelopt_bot.publish.files import check_files, read_folder
 from kernelopt_bot.publish.key import content_key, with_key
 from kernelopt_bot.publish.publication import Publication, Withdrawal
@@ -19,6 +20,7 @@ from kernelopt_bot.report.section import call_site
 from kernelopt_bot.report.templates import environment
 from kernelopt_bot.report.text import one_line, shorten
 from kernelopt_bot.search.result import RunResult, TargetResult
+from kernelopt_bot.targets.wire import Wiring
 
 _TITLE_LIMIT = 200  # GitHub takes 256 characters.
 _SUBJECT = "perf: verified faster kernels for {targets}"
@@ -41,6 +43,7 @@ def publication(
     reviewers: tuple[str, ...] = (),
     author: str = "",
     whole_report: str = "",
+    wiring: Wiring | None = None,
 ) -> Publication | None:
     """The branch, the files and the words; None if no target got faster.
 
@@ -49,7 +52,8 @@ def publication(
     request (for example that no checks start on it). `sweep` names the branch that a push or a schedule looked at.
     `base_may_move`: the publication still holds when `base_ref` has left `base_sha`; always so without a causing pull
     request. `reviewers` and `author`: see `Publication`. `whole_report` is the address of everything that the body has
-    no room for. Raises InputError for files that may not be published.
+    no room for. `wiring`: changes of call sites, made from the files of `base_sha`. Raises InputError for files that
+    may not be published.
     """
     results = faster(run)
     results = tuple(r for r in results if r.artifact)
@@ -58,6 +62,10 @@ def publication(
     files: dict[str, bytes] = {}
     for r in results:
         files |= read_folder(root, r.artifact)
+    wiring = wiring or Wiring({}, ())
+    if clash := sorted(files.keys() & wiring.files.keys()):
+        raise InputError("a call site lies in an artifact", where=clash[0][:200], fix="correct `wire` of this target")
+    files |= wiring.files
     check_files(files)
     # Not str.format: a target's name is data, and the configuration has checked the only placeholder.
     names = _defused(one_line(", ".join(r.target.name for r in results)))
@@ -69,7 +77,7 @@ def publication(
         base_ref=base_ref,
         base_sha=base_sha,
         title=title,
-        body=_body(results, report, note, whole_report),
+        body=_body(results, report, note, whole_report, wiring),
         commit_message=with_key(message, content_key(results)),
         files=files,
         labels=labels,
@@ -113,12 +121,12 @@ def _defused(text: str) -> str:
     return re.sub(r"([@#]|GH-(?=\d))", "\\1\u2060", text, flags=re.IGNORECASE)
 
 
-def _body(results: tuple[TargetResult, ...], report: Report, note: str, whole_report: str) -> str:
+def _body(results: tuple[TargetResult, ...], report: Report, note: str, whole_report: str, wiring: Wiring) -> str:
     template = environment("publish").get_template("pull_request.md.j2")
     values: Mapping[str, str] = {
         "first_screen": markdown.blocks_to_markdown(tuple(_headline(r) for r in results)),
         "folders": markdown.inline(_folders(results)),
-        "call_sites": markdown.blocks_to_markdown(tuple(_call_sites(results))),
+        "call_sites": markdown.blocks_to_markdown((*_call_sites(results), *_wired(wiring))),
         "repository_note": markdown.inline((note,)) if note else "",
         "whole_report": whole_report if re.fullmatch(r"https?://[^\s<>()]+", whole_report) else "",
         "release": __version__,
@@ -157,3 +165,7 @@ def _folders(results: tuple[TargetResult, ...]) -> Line:
 
 def _call_sites(results: tuple[TargetResult, ...]) -> list[Block]:
     return [Code(lines, "python") for r in results if (lines := call_site(r.artifact))]
+
+
+def _wired(wiring: Wiring) -> list[Block]:
+    return [Paragraph((Mono(target), f": {shorten(one_line(words), 300)}.")) for target, words in wiring.said]

@@ -66,7 +66,7 @@ class Finder:
             self.must_parse(file or wanted.path, where)
             self.must_bind(file or wanted.path, name, "function", where)
         target = Target(wanted.name or name_of(wanted.path, wanted.entry), wanted.path, wanted.entry, wanted.inputs,
-                        init, wanted.mode, "config")
+                        init, wanted.mode, "config", wire=wanted.wire)
         return self._complete(target)
 
     def _complete(self, target: Target) -> Target:

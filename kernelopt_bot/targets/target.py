@@ -26,6 +26,8 @@ class Target:
     """Files inside the repository that `path` imports, transitively, itself included; POSIX, sorted."""
     roots: tuple[str, ...] = ()
     """Folders below `root` that its absolute imports start from, beside `root` itself: `src`; for `sys.path`."""
+    wire: str = ""
+    """Where it is built, `path/to/file.py:function`: there the publication changes the call site."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from kernelopt_bot.publish.publication import Publication
 from kernelopt_bot.report.build import build
 from kernelopt_bot.report.markdown import BODY_LIMIT
 from kernelopt_bot.search.result import RunResult
+from kernelopt_bot.targets.wire import Wiring
 
 
 @pytest.fixture
@@ -150,3 +151,14 @@ def test_only_a_whole_run_without_gain_ends_what_an_earlier_one_offered(run: Run
         replace(whole, results=(replace(slower, unreached=("kernel",)),)),
     ):
         assert gone(nothing_proved) is None
+
+
+def test_a_call_site_that_was_changed_comes_with_the_artifact(run: RunResult, root: Path) -> None:
+    wiring = Wiring({"app.py": b"changed"}, (("encoder", "app.py calls optimize now: lines 1 and 4 @all"),))
+    p = made(run, root, wiring=wiring)
+    assert p.files["app.py"] == b"changed" and "lines 1 and 4" in p.body and " @all" not in p.body
+    taken = next(iter(p.files.keys() - {"app.py"}))
+    with pytest.raises(InputError, match="lies in an artifact"):
+        made(run, root, wiring=Wiring({taken: b""}, ()))
+    with pytest.raises(InputError, match="may not be published"):
+        made(run, root, wiring=Wiring({".github/workflows/x.py": b""}, ()))
