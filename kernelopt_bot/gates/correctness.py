@@ -20,56 +20,45 @@ Others may be cut by the budget of the interpreter lane; what was cut is in the 
 
 
 def check_kernel(
-    candidate: KernelCandidate, baseline: Kernel, step: Step, arguments: Mapping[str, Any], worker: Caller, *,
-    lane: str, secret: str, precision: Mapping[str, float], budget_s: float, families: Sequence[str] = FAMILIES,
-    timeout_s: float | None = None, program_bytes: int | None = None,
+    candidate: KernelCandidate, baseline: Kernel, step: Step, arguments: Mapping[str, Any], worker: Caller, **rest: Any,
 ) -> Verdict:
-    """`arguments`: the step's recorded call (`CallJson`); `lane`: `cuda` or `interpret`; `budget_s` bounds the
-    interpreter lane, `timeout_s` the whole call (a minute and four budgets, unless it is given),
-    `program_bytes` with twice the step's buffers its memory (`least_peak`; what is free where it is None). The worker
-    is a kernel worker."""
-    params = {
-        "baseline": {"source": baseline.source, "integers": integers(step)},
-        "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
-        "arguments": step_arguments(step, arguments),
-        "lane": lane, "secret": secret, "families": list(families), "precision": dict(precision),
-        "budget_s": budget_s, "program_bytes": program_bytes,
-    }
-
-    def judge() -> Verdict:
-        answer = worker.call("check_step", params, timeout=timeout_s or 60 + 4 * budget_s)
-        return _step(answer, families)
-
-    return judged("correctness", judge)
+    """`check_spot` for a single step; `arguments`: the step's recorded call (`CallJson`)."""
+    return check_spot(candidate, {"source": baseline.source, "integers": integers(step)},
+                      step_arguments(step, arguments), worker, **rest)
 
 
-def check_run(
-    candidate: KernelCandidate, run: KernelRun, arguments: Sequence[Any], worker: Caller, *, lane: str, secret: str,
-    precision: Mapping[str, float], budget_s: float, families: Sequence[str] = FAMILIES,
-    program_bytes: int | None = None,
-) -> Verdict:
-    """As `check_kernel` for a run of several kernels; `arguments`: one for each of the run's buffers
-    (`run_arguments`), lent to the worker."""
-    return check_spot(candidate, run.baseline(), arguments, worker, lane=lane, secret=secret, precision=precision,
-                      budget_s=budget_s, families=families, program_bytes=program_bytes)
+def check_run(candidate: KernelCandidate, run: KernelRun, arguments: Sequence[Any], worker: Caller,
+              **rest: Any) -> Verdict:
+    """`check_spot` for a run of several kernels; `arguments`: one for each of the run's buffers (`run_arguments`), lent
+    to the worker."""
+    return check_spot(candidate, run.baseline(), arguments, worker, **rest)
 
 
 def check_spot(
     candidate: KernelCandidate, baseline: Mapping[str, Any], arguments: Sequence[Any], worker: Caller, *, lane: str,
     secret: str, precision: Mapping[str, float], budget_s: float, families: Sequence[str] = FAMILIES,
-    program_bytes: int | None = None,
+    timeout_s: float | None = None, program_bytes: int | None = None,
 ) -> Verdict:
-    """As `check_kernel`, with `baseline` and `arguments` as the worker's `check_step` takes them."""
-    params = {
-        "baseline": dict(baseline), "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
-        "arguments": list(arguments), "lane": lane, "secret": secret, "families": list(families),
-        "precision": dict(precision), "budget_s": budget_s, "program_bytes": program_bytes,
-    }
+    """`baseline` and `arguments` as the worker's `check_step` takes them; `lane`: `cuda` or `interpret`; `budget_s`
+    bounds the interpreter lane, `timeout_s` the whole call (a minute and four budgets, unless it is given),
+    `program_bytes` with twice the buffers its memory (`least_peak`; what is free where it is None). The worker is a
+    kernel worker."""
+    params = {**step_params(candidate, baseline, arguments, lane=lane, secret=secret, families=families,
+                            precision=precision),
+              "budget_s": budget_s, "program_bytes": program_bytes}
 
     def judge() -> Verdict:
-        return _step(worker.call("check_step", params, timeout=60 + 4 * budget_s), families)
+        return _step(worker.call("check_step", params, timeout=timeout_s or 60 + 4 * budget_s), families)
 
     return judged("correctness", judge)
+
+
+def step_params(candidate: KernelCandidate, baseline: Mapping[str, Any], arguments: Sequence[Any], *, lane: str,
+                secret: str, families: Sequence[str], precision: Mapping[str, float]) -> dict[str, Any]:
+    """What every call of `check_step` needs."""
+    return {"baseline": dict(baseline), "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
+            "arguments": list(arguments), "lane": lane, "secret": secret, "families": list(families),
+            "precision": dict(precision)}
 
 
 def run_arguments(run: KernelRun, calls: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -315,6 +315,10 @@ class Worker:
             process.wait(self._process, 2.0)
         self._end()
 
+    def kill(self) -> None:
+        """End it without asking: one that is still importing torch does not hear the end of its input."""
+        self._end()
+
     def __enter__(self) -> Self:
         return self
 

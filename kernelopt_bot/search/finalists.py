@@ -11,6 +11,7 @@ from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.device import sanitizer
 from kernelopt_bot.device.sanitizer import ABSENT, Finding, Sanitizer
 from kernelopt_bot.errors import Unavailable
+from kernelopt_bot.gates import correctness
 from kernelopt_bot.gates.verdict import Status, Verdict
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.search.result import Trial
@@ -89,8 +90,5 @@ def _step(session: Session, one: Kept, source: Path, destination: Path) -> dict[
         arguments = [lend(dict(call), source, destination) for call in spot.recorded]
     except (Unavailable, ValueError) as e:
         return f"its arguments cannot be handed over: {e}"
-    return {
-        "baseline": dict(spot.baseline),
-        "candidate": {"source": candidate.source, "plan": candidate.plan.to_json()},
-        "arguments": spot.arguments(arguments), "lane": "cuda", "secret": session.secret,
-        "families": ["normal"], "precision": session.precision()}
+    return correctness.step_params(candidate, spot.baseline, spot.arguments(arguments), lane="cuda",
+                                   secret=session.secret, families=["normal"], precision=session.precision())

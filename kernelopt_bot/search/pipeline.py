@@ -13,7 +13,7 @@ from kernelopt_bot import __version__
 from kernelopt_bot.compiler.example import Example
 from kernelopt_bot.compiler.program import Program
 from kernelopt_bot.contract.candidate import Lever
-from kernelopt_bot.device import profiling, roofs
+from kernelopt_bot.device import profiling
 from kernelopt_bot.device.profile import Profile, Roofs
 from kernelopt_bot.errors import InputError, Unavailable, UserError
 from kernelopt_bot.gates import correctness
@@ -124,12 +124,8 @@ def _begin(session: Session, worker: Worker, target: Target, trials: Trials) -> 
     device = str(gpu["name"] if gpu else versions["cpu"])
     progress.update(f"{target.name}: capturing what the compiler makes of it")
     captured = capturing.capture(worker, target.name, session.lane, device, versions)
-    if gpu:
-        progress.update(f"{target.name}: measuring the device")
-        with session.kernel_worker("roofs") as kernel_worker:
-            ceilings = roofs.measured(kernel_worker.call, gpu)
-    else:
-        ceilings = roofs.assumed(device, cores=int(versions.get("threads", 1)))
+    progress.update(f"{target.name}: measuring the device")
+    ceilings = session.ceilings(versions)
     progress.update(f"{target.name}: profiling {len(captured.program.kernel_steps)} kernels")
     profile = capturing.profile(worker, captured, ceilings, {})
     gates = session.config.gates

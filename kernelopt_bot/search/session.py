@@ -6,14 +6,18 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kernelopt_bot.compiler.program import Lane
 from kernelopt_bot.config import Config
+from kernelopt_bot.device import roofs
+from kernelopt_bot.device.profile import Roofs
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.jail import Jail
+from kernelopt_bot.sandbox.worker.protocol import COMPILES
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
 from kernelopt_bot.search.progress import Progress
@@ -79,7 +83,7 @@ class Session:
     def close(self) -> None:
         """End the workers that nobody took."""
         while self.waiting:
-            self.waiting.popitem()[1].close()
+            self.waiting.popitem()[1].kill()
 
     def confirming_worker(self) -> Worker:
         """A model worker for the confirmation, in a process of its own. Without a GPU in the folder that holds the C++
@@ -102,8 +106,23 @@ class Session:
         return self._taken(name) or Worker(
             "kernel", python=self.python, jail=self.jail, scratch=self.scratch / name,
             device="cpu" if interpret else self.device, interpret=interpret, readable=(self.artifacts,),
-            environment={"KERNELOPT_COMPILES": "1"} if compiles else {},
+            environment={COMPILES: "1"} if compiles else {},
             revives=True, trace=self._trace(name))
+
+    def ceilings(self, versions: Mapping[str, Any]) -> Roofs:
+        """Of the device that `hello` described; a worker is started only where they were never measured.
+
+        Raises WorkerError, Unavailable.
+        """
+        gpu = versions.get("gpu")
+        if not gpu:
+            return roofs.assumed(str(versions["cpu"]), cores=int(versions.get("threads", 1)))
+
+        def call(method: str, params: dict[str, Any], timeout: float) -> dict[str, Any]:
+            with self.kernel_worker("roofs") as worker:
+                return worker.call(method, params, timeout=timeout)
+
+        return roofs.measured(call, gpu)
 
     def _trace(self, worker: str) -> Callable[[str, float, str], None]:
         """Writes where a search's time goes: a line a call into `calls.jsonl` of the run's folder."""

@@ -22,7 +22,6 @@ from kernelopt_bot.compiler.run import KernelRun
 from kernelopt_bot.config import Config
 from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
 from kernelopt_bot.device import profiling, roofs
-from kernelopt_bot.device.profile import Roofs
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.gates import correctness, model, performance, static
 from kernelopt_bot.gates.performance import Settings
@@ -264,15 +263,9 @@ class _Verification:
         measured = performance.measure(
             self.worker, candidate=stack.arm("candidate"), baselines=[dict(DEFAULT)], settings=settings,
             lever="kernel" if stack.kernels else "launch", has_gpu=session.has_gpu, secret=session.secret,
-            seed=bootstrap_seed(session.secret), floor_s=profiling.physical_floor_s(program, self.roofs()))
+            seed=bootstrap_seed(session.secret),
+            floor_s=profiling.physical_floor_s(program, session.ceilings(self.versions)))
         self.verdicts.append(("whole", measured.verdict))
-
-    def roofs(self) -> Roofs:
-        gpu = self.versions.get("gpu")
-        if not gpu:
-            return roofs.assumed(str(self.versions["cpu"]), cores=int(self.versions.get("threads", 1)))
-        with self.session.kernel_worker("roofs") as worker:
-            return roofs.measured(worker.call, gpu)
 
     def outcome(self) -> Outcome:
         stop = next(((what, v) for what, v in self.verdicts if not v.lets_on), None)

@@ -69,7 +69,9 @@ def test_cut_short_resumed_merged_and_shown(tmp_path: Path, clone: Path, capsys:
     assert [r.number for r in result.records] == [1, 3, 5] and result.select == "odd"
     one = result.records[0]
     assert set(one.times_us) == {"default", "eager"} and (one.metric, one.cache) == ("latency", "warm")
-    assert one.noise is not None and one.search_s is not None and "search time of 1 s" in one.levers["dispatch"].reason
+    assert one.noise is not None and one.search_s is not None
+    # A fast machine screens a batch within the second, a slow one says that it did not.
+    assert any(words in one.levers["dispatch"].reason for words in ("search time of 1 s", "no candidate looked faster"))
     assert main(["bench", "report", str(tmp_path / "result.json"), "--output", str(tmp_path / "page.md")]) == 0
     assert "[result.json](result.json)" in (tmp_path / "page.md").read_text()
 

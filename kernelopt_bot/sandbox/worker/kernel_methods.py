@@ -16,13 +16,11 @@ from kernelopt_bot.sandbox.worker.hello import hello
 from kernelopt_bot.sandbox.worker.interpret_graph import interpret_graph
 from kernelopt_bot.sandbox.worker.lane import interpreting
 from kernelopt_bot.sandbox.worker.main import Context
-from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.protocol import COMPILES, WorkerFault
 from kernelopt_bot.sandbox.worker.roofs import roofs
 from kernelopt_bot.sandbox.worker.time_step import time_step, tune_step
 
 DEFAULT_ARCH = 90
-COMPILES = "KERNELOPT_COMPILES"
-"""Set in a worker with a GPU that takes `compile_each` too."""
 
 
 def _arch(params: dict[str, Any]) -> int:

@@ -22,6 +22,8 @@ from typing import Any, BinaryIO
 
 LIMIT = 64 * 1024 * 1024
 """Largest frame in bytes; a longer one is a protocol violation."""
+COMPILES = "KERNELOPT_COMPILES"
+"""Set in the environment of a kernel worker that runs gate 1 as well."""
 CHANNEL_LOST = 87
 """Code with which a worker ends that can no longer read or write its channel."""
 
