@@ -13,7 +13,6 @@ process is ended; the same command goes on where the record stops, if commit, de
 
 from __future__ import annotations
 
-import datetime
 import json
 import secrets
 import signal
@@ -30,7 +29,7 @@ import numpy as np
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.optimize_examples import commit, graphics, versions
+from benchmarks.records import head
 from kernelopt_bot.config import Config
 from kernelopt_bot.gates import performance
 from kernelopt_bot.gates.performance import Measured, Settings
@@ -148,13 +147,9 @@ def ended(number: int, frame: object) -> NoReturn:
 def main(out: Path, device: str, runs: int, seconds: float, sandbox: str, models: tuple[str, ...]) -> None:
     config = Config.model_validate({"version": 1, "device": device, "sandbox": sandbox})
     where, lane = device_of(config)
-    gpu, driver = graphics() if lane == "cuda" else ("", "")
-    head: dict[str, Any] = {
-        "command": f"python -m benchmarks.aa_runs OUT --device {device} --runs {runs} --seconds {seconds:g} "
-                   f"--sandbox {sandbox}" + "".join(f" --model {m}" for m in models if len(models) < len(MODELS)),
-        "commit": commit(), "gpu": gpu, "driver": driver, "versions": versions(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "seconds": seconds}
-    found = read(out, head)
+    command = (f"python -m benchmarks.aa_runs OUT --device {device} --runs {runs} --seconds {seconds:g} "
+               f"--sandbox {sandbox}" + "".join(f" --model {m}" for m in models if len(models) < len(MODELS)))
+    found = read(out, {**head(command, where), "seconds": seconds})
     signal.signal(signal.SIGTERM, ended)
     try:
         with exclusive(where, lane, Silent(), config.budget.gpu_wait_s):

@@ -17,7 +17,6 @@ commit, gpu, driver, versions, date, every case's numbers, interval and k.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import math
 import sys
@@ -29,8 +28,8 @@ from typing import Any
 import click
 import torch
 
-from benchmarks.optimize_examples import commit, graphics, versions
 from benchmarks.products import measure
+from benchmarks.records import head
 from kernelopt_bot import config
 from kernelopt_bot.contract.candidate import KernelCandidate, Plan
 from kernelopt_bot.gates import corpus, correctness
@@ -139,14 +138,13 @@ def main(out: Path, device: str, count: int, sizes: str) -> None:
     for row in measure(torch.device(device), sides, precision["m"]):
         rows.append(row)
         click.echo(_line(row), err=True)
-    chosen, today = choose(rows), datetime.datetime.now(datetime.UTC).date().isoformat()
-    gpu, driver = graphics() if lane == "cuda" else ("", "")
+    chosen = choose(rows)
     record = {
-        "command": " ".join(["python -m benchmarks.calibrate_k", "OUT", *sys.argv[2:]]), "commit": commit(), "gpu": gpu,
-        "driver": driver, "versions": versions(), "date": today, "lane": lane, "secrets": count, "precision": precision,
+        **head(" ".join(["python -m benchmarks.calibrate_k", "OUT", *sys.argv[2:]]), device),
+        "lane": lane, "secrets": count, "precision": precision,
         "rule": "geometric mean of the interval's ends, rounded down to one digit", **chosen, "rows": rows}
     out.mkdir(parents=True, exist_ok=True)
-    path = out / f"calibration_{lane}_{today}.json"
+    path = out / f"calibration_{lane}_{record['date']}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     click.echo(f"{path.name}: {chosen['interval'][0]:.3g} ({chosen['ends'][0]}) to {chosen['interval'][1]:.3g} "
                f"({chosen['ends'][1]}): " + (f"k = {chosen['k']:g}" if chosen["separates"] else "no k separates them"))

@@ -9,14 +9,13 @@ honest candidate was refused; the record is written all the same.
 
 from __future__ import annotations
 
-import datetime
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.optimize_examples import commit, graphics, versions
+from benchmarks.records import head
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = ("verify", "--corpus", "tests/adversarial", "--json")
@@ -25,11 +24,10 @@ COMMAND = ("verify", "--corpus", "tests/adversarial", "--json")
 def record(report: dict[str, Any], options: list[str]) -> dict[str, Any]:
     """The record of one run's JSON. The GPU's own number is left out: it names a machine."""
     gpu = report["gpu"]
-    name, driver = graphics() if gpu else ("", "")
     kept = None if gpu is None else {k: v for k, v in gpu.items() if k != "uuid"}
-    return {"command": " ".join(["kernelopt", *COMMAND, *options]), "commit": commit(), "gpu": name, "driver": driver,
-            "versions": {**versions(), "torch": report["torch"], "triton": report["triton"]},
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "report": {**report, "gpu": kept}}
+    begin = head(" ".join(["kernelopt", *COMMAND, *options]), "cpu" if gpu is None else "cuda")
+    versions = {**begin["versions"], "torch": report["torch"], "triton": report["triton"]}
+    return {**begin, "versions": versions, "report": {**report, "gpu": kept}}
 
 
 def main(out: Path, options: list[str]) -> int:

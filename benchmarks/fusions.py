@@ -8,7 +8,6 @@ measure them; no model gate is run. The record has the command, commit, gpu, dri
 
 from __future__ import annotations
 
-import datetime
 import json
 import statistics
 import sys
@@ -24,7 +23,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.fusion_models import MODELS
-from benchmarks.optimize_examples import commit, graphics, versions
+from benchmarks.records import head
 from kernelopt_bot.config import Gates
 from kernelopt_bot.device import roofs
 from kernelopt_bot.gates import correctness, static
@@ -107,11 +106,7 @@ def measured(name: str, device: str, folder: Path) -> list[dict[str, Any]]:
 @click.option("--device", default="cuda:0", help="cuda, cuda:N or a GPU's UUID.")
 @click.option("--model", "models", multiple=True, type=click.Choice(MODELS), help="Of fusion_models.py; default all.")
 def main(out: Path, device: str, models: Sequence[str]) -> None:
-    gpu, driver = graphics()
-    record: dict[str, Any] = {
-        "command": f"python -m benchmarks.fusions OUT --device {device}", "commit": commit(), "gpu": gpu,
-        "driver": driver, "versions": versions(), "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "models": {}}
+    record = {**head(f"python -m benchmarks.fusions OUT --device {device}", device), "models": {}}
     for name in models or MODELS:
         with tempfile.TemporaryDirectory() as folder:
             record["models"][name] = runs = measured(name, device, Path(folder))

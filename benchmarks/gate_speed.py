@@ -14,7 +14,6 @@ Without a GPU the kernel is interpreted, so that only the sandbox's share means 
 
 from __future__ import annotations
 
-import datetime
 import json
 import secrets
 import statistics
@@ -29,7 +28,7 @@ import click
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.optimize_examples import commit, graphics, versions
+from benchmarks.records import head
 from kernelopt_bot.config import Config
 from kernelopt_bot.gates import correctness, performance
 from kernelopt_bot.gates.performance import Settings
@@ -210,13 +209,10 @@ def main(out: Path, device: str, elements: int, sandbox: str, repeats: int, with
     config = Config.model_validate({"version": 1, "device": device, "sandbox": sandbox})
     where, lane = device_of(config)
     has_gpu = lane == "cuda"
-    gpu, driver = graphics() if has_gpu else ("", "")
     jail, _ = probe.select(sandbox, python=sys.executable, device=where)
-    record: dict[str, Any] = {
-        "command": f"python -m benchmarks.gate_speed OUT --device {device} --elements {elements} --sandbox {sandbox}"
-                   + (" --without-gate-4" if without_gate_4 else ""),
-        "commit": commit(), "gpu": gpu, "driver": driver, "versions": versions(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "jail": jail.name}
+    command = (f"python -m benchmarks.gate_speed OUT --device {device} --elements {elements} --sandbox {sandbox}"
+               + (" --without-gate-4" if without_gate_4 else ""))
+    record = {**head(command, where), "jail": jail.name}
     with exclusive(where, lane, Silent(), config.budget.gpu_wait_s):
         record["gates_1_and_2"] = large(jail, where, has_gpu, elements)
         record["sandbox"] = overhead(jail, where, has_gpu, repeats)

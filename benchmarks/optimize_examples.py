@@ -8,43 +8,18 @@ has its record, with what its report says.
 
 from __future__ import annotations
 
-import datetime
 import json
-import platform
 import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.records import Record, made  # noqa: E402
-
-
-def commit() -> str:
-    """The commit of this tree; with `-dirty` if files differ from it, '' outside git."""
-    done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40"],
-                          capture_output=True, text=True, check=False)
-    return done.stdout.strip()
-
-
-def graphics() -> tuple[str, str]:
-    """(name, driver) of the first GPU, empty without one."""
-    try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                              capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "", ""
-    name, driver = done.stdout.splitlines()[0].split(",")
-    return name.strip(), driver.strip()
-
-
-def versions() -> dict[str, str]:
-    """Of this environment: python, torch, triton."""
-    return {"python": platform.python_version(), "torch": version("torch"), "triton": version("triton")}
+from benchmarks.records import Record, made, today  # noqa: E402
+from kernelopt_bot.bench.machine import PACKAGE, commit  # noqa: E402
 
 
 def optimise(name: str, options: list[str], notes: list[str]) -> Record | None:
@@ -57,8 +32,7 @@ def optimise(name: str, options: list[str], notes: list[str]) -> Record | None:
         if not path.exists():
             return None
         report = json.loads(path.read_text())
-    return made(report, command=" ".join(command), commit=commit(), notes=notes,
-                date=datetime.datetime.now(datetime.UTC).date().isoformat())
+    return made(report, command=" ".join(command), commit=commit(PACKAGE), notes=notes, date=today())
 
 
 def main(arguments: list[str]) -> int:

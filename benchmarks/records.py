@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from kernelopt_bot.bench.machine import environment
 
 FOLDER = Path(__file__).resolve().parent / "results"
 DEMO = FOLDER / "demo_cpu_2026-11-30.json"
@@ -40,6 +43,20 @@ class Record:
         """The confirmed comparison with that baseline, measured in that way; None if there is none."""
         gains = (b["gain"] for b in self.report["baselines"] if b["gain"] and b["baseline"] == baseline)
         return next((g for g in gains if (g["metric"], g["cache"]) == (metric, cache)), None)
+
+
+def head(command: str, device: str) -> dict[str, Any]:
+    """What every record begins with: `command`, `commit`, `gpu` and `driver` (empty for `cpu`), `versions`, `date`.
+
+    Raises Unavailable: there is no such device.
+    """
+    here = environment(device)
+    return {"command": command, "commit": here["commit"], "gpu": "" if device == "cpu" else here["gpu"],
+            "driver": here["driver"], "versions": {k: here[k] for k in ("python", "torch", "triton")}, "date": today()}
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 REMOVED = ("Removed from the report: the path of the interpreter, the build of the operating system's kernel and the "

@@ -14,7 +14,6 @@ Writes OUT/techniques_<gpu>_<date>.json after every model: command, commit, gpu,
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import math
 import secrets
@@ -32,7 +31,7 @@ import click
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.optimize_examples import commit
+from benchmarks.records import head
 from kernelopt_bot.config import Config
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.device import roofs
@@ -218,12 +217,10 @@ def main(out: Path, names: tuple[str, ...], device: str, seconds: float, sandbox
         bench = begun(device, sandbox, Path(folder))
         gpu = bench.known.get("gpu") or {"name": "", "driver": ""}
         kind = "h200" if "H200" in gpu["name"] else (gpu["name"] or "pretended").lower().replace(" ", "-")
-        date = datetime.datetime.now(datetime.UTC).date().isoformat()
-        record: dict[str, Any] = {
-            "command": f"python -m benchmarks.techniques OUT --device {device}", "commit": commit(),
-            "gpu": gpu["name"], "driver": gpu["driver"], "date": date, "notes": [], "steps": [],
-            "versions": {k: bench.known.get(k) for k in ("python", "torch", "triton", "cuda")}}
-        path = out / f"techniques_{kind}_{date}.json"
+        command = f"python -m benchmarks.techniques OUT --device {device}"
+        record = {**head(command, "cpu" if device == "pretend" else device), "notes": [], "steps": [],
+                  "versions": {k: bench.known.get(k) for k in ("python", "torch", "triton", "cuda")}}
+        path = out / f"techniques_{kind}_{record['date']}.json"
         compiling = stack.enter_context(bench.worker("kernel", "compile", gpu=False))
         worker = stack.enter_context(bench.worker("kernel", "kernels", interpret=bench.pretends))
         print(HEADER, flush=True)
