@@ -16,6 +16,10 @@ CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "
           "CUDA_CACHE_PATH": "cuda", "XDG_CACHE_HOME": "xdg"}
 """Variable -> folder under `<scratch>/cache`: compiler caches belong to one run and are never shared."""
 
+VECTOR_SETS = "TORCHINDUCTOR_VEC_ISA_OK"
+"""torch's own: `1` takes the processor's vector instruction sets as usable, `0` as not; without it each new cache folder
+costs trial compilations of some 10 s. The only setting of the host's that workers see."""
+
 
 def driver_folders() -> list[str]:
     """Existing folders that hold libcuda, from the usual places and this process's own loader path."""
@@ -56,6 +60,8 @@ def worker_environment(
         "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
     }
     values |= {variable: str(scratch / "cache" / folder) for variable, folder in CACHES.items()}
+    if (usable := os.environ.get(VECTOR_SETS, "")) in ("0", "1"):
+        values[VECTOR_SETS] = usable
     if found := driver_folders():
         values["LD_LIBRARY_PATH"] = ":".join(found)
     if visible_gpu:

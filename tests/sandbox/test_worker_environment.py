@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelopt_bot.sandbox.worker_environment import CACHES, worker_environment
+from kernelopt_bot.sandbox.worker_environment import CACHES, VECTOR_SETS, worker_environment
 
 
 def made(folder: Path, gpu: str = "", interpret: bool = False) -> dict[str, str]:
@@ -18,6 +18,15 @@ def test_nothing_of_the_host_s_gets_in(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("GITHUB_TOKEN", "secret")
     values = made(tmp_path)
     assert "secret" not in values.values() and values["X"] == "1" and values["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize(("outside", "inside"), [("1", "1"), ("0", "0"), ("yes; rm", None), (None, None)])
+def test_what_torch_may_take_for_granted_of_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                          outside: str | None, inside: str | None) -> None:
+    monkeypatch.delenv(VECTOR_SETS, raising=False)
+    if outside is not None:
+        monkeypatch.setenv(VECTOR_SETS, outside)
+    assert made(tmp_path).get(VECTOR_SETS) == inside
 
 
 def test_every_cache_lies_in_scratch(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import torch._dynamo
 import torch._inductor
 from torch import nn
 from torch._inductor.compile_fx import compile_fx
+from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 from torch._inductor.utils import clear_caches
 
 from kernelopt_bot.compiler._runtime import Backend
@@ -170,6 +171,9 @@ def build(context: Context, target: Target, arm: Arm, cache: str | None = None, 
     before, unused = device.allocated(), device.private_unused()
     counted: list[int] = []
     artifact: ModuleType | None = None
+    if not device.gpu and arm.kind != "eager":
+        # Which vector instructions can be compiled for is found out by trial, some 10 s: once a machine, not a model.
+        valid_vec_isa_list()
     with cache_folder(cache), compiler_faults(f"arm {arm.name!r}"), torch.no_grad():
         start = time.perf_counter()
         if arm.kind == "artifact":
