@@ -17,8 +17,8 @@ CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "
 """Variable -> folder under `<scratch>/cache`: compiler caches belong to one run and are never shared."""
 
 VECTOR_SETS = "TORCHINDUCTOR_VEC_ISA_OK"
-"""torch's own: `1` takes the processor's vector instruction sets as usable, `0` as not; without it each new cache folder
-costs trial compilations of some 10 s. The only setting of the host's that workers see."""
+"""torch's own: `1` takes the processor's vector instruction sets as usable, `0` as not; without it each new cache
+folder costs trial compilations of some 10 s. The only setting of the host's that workers see."""
 
 
 def driver_folders() -> list[str]:

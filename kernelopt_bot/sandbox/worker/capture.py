@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import json
+import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +23,7 @@ import torch._inductor.config
 from torch import Tensor, fx
 from torch._dynamo.utils import counters
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from kernelopt_bot.sandbox.worker import pretend
 from kernelopt_bot.sandbox.worker.load import Buffers, Target, current
@@ -32,6 +37,8 @@ LANES = ("cuda", "pretend", "cpu")
 ALIGNMENT = 16
 """Bytes to which Inductor's kernels assume the inputs named in `inputs_to_check` to be aligned."""
 REASON_LINES = 12
+COMPILER_BYTES = 256 << 20
+"""What a C++ compiler needs on disk: a precompiled header of torch's takes some 150 MB."""
 
 
 @dataclass
@@ -137,6 +144,13 @@ def reason_of(error: BaseException) -> str:
     return "\n".join(lines[:REASON_LINES])
 
 
+def disk_full(error: subprocess.CalledProcessError) -> bool:
+    """Whether a compiler failed for want of room. It says so where Inductor keeps its words; what it had written is
+    gone by then."""
+    words = f"{error.stdout}{error.stderr}"
+    return os.strerror(errno.ENOSPC) in words or shutil.disk_usage(cache_dir()).free < COMPILER_BYTES
+
+
 @contextlib.contextmanager
 def compiler_faults(what: str) -> Iterator[None]:
     """Turn what the compiler raises into WorkerFault: out_of_memory, bad_request (options) or unsupported."""
@@ -154,6 +168,9 @@ def compiler_faults(what: str) -> Iterator[None]:
                 raise link from e
             if isinstance(link, torch.OutOfMemoryError):
                 raise WorkerFault("out_of_memory", f"{what}: out of device memory", text) from e
+            if isinstance(link, subprocess.CalledProcessError) and disk_full(link):
+                full = f"[Errno {errno.ENOSPC}] {os.strerror(errno.ENOSPC)}"
+                raise WorkerFault("unsupported", f"{what}: {full}", text) from e
         raise WorkerFault("unsupported", f"{what}: {text.splitlines()[0]}", text) from e
 
 
