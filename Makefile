@@ -13,7 +13,7 @@ demo: setup
 	.venv/bin/python tools/demo.py demo-out
 
 test: setup-dev
-	.venv/bin/python -m pytest -n 2 --dist loadscope -m "not serial"
+	.venv/bin/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not serial"
 	.venv/bin/python -m pytest -m serial
 
 lint: setup-dev

@@ -1,10 +1,20 @@
-"""What every test shares: no trial compilations of vector instructions in each new cache folder, which take longer than
-most tests. tests/end_to_end clears the environment and leaves them to torch."""
+"""What every test shares.
+
+No trial compilations of vector instructions in each new cache folder, which take longer than most tests. Modules with
+slow tests come first, so that of two processes neither is left alone with one of them at the end.
+"""
 
 from __future__ import annotations
 
 import os
 
+import pytest
+
 from kernelopt_bot.sandbox.worker_environment import VECTOR_SETS
 
 os.environ.setdefault(VECTOR_SETS, "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

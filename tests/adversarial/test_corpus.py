@@ -11,6 +11,8 @@ from kernelopt_bot.gates import corpus
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.jail import ProcessJail
 
+pytestmark = pytest.mark.slow
+
 CASES = corpus.load(Path(__file__).parent)
 
 

@@ -36,7 +36,6 @@ def arguments(clone: Path, output: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.serial
 @pytest.mark.timeout(600)
 def test_cut_short_resumed_merged_and_shown(tmp_path: Path, clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"

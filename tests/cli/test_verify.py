@@ -256,7 +256,6 @@ def test_other_versions_and_another_program_are_stale(project: Path, here: dict[
 
 
 @pytest.mark.slow
-@pytest.mark.serial
 def test_an_artifact_of_options_goes_through_every_gate(project: Path, here: dict[str, Any],
                                                         capsys: pytest.CaptureFixture[str]) -> None:
     if here["gpu"] is not None:

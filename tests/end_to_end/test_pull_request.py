@@ -12,10 +12,11 @@ import pytest
 
 from tests.end_to_end.conftest import ROOT, Case
 
-pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 BRANCH = "kernelopt-pr-"
 
 
+@pytest.mark.serial
 def test_a_changed_model_becomes_a_pull_request(case: Case) -> None:
     done = case.run()
     assert done.returncode == 0, done.stdout + done.stderr

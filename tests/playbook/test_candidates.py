@@ -12,7 +12,7 @@ from kernelopt_bot.playbook.technique import techniques
 from tests.playbook.examples import EXAMPLES, of
 from tests.playbook.sites import H200
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """The first test waits for all candidates to be interpreted or compiled."""
 
 

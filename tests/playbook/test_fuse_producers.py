@@ -14,6 +14,8 @@ from kernelopt_bot.playbook.values import Values
 from tests.playbook.run_sites import run_sites
 from tests.sandbox.worker.sources import inductor_kernel
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parent / "data" / "runs"
 HEAD = """\
     xnumel = 4096

@@ -17,6 +17,8 @@ from kernelopt_bot.publish.publication import Publication, Withdrawal
 from tests.github_stand_in import TOKEN, Hub, Repo
 from tests.publish.conftest import KERNEL, publication
 
+pytestmark = pytest.mark.slow
+
 BRANCH = "kernelopt-pr-7"
 Act = Callable[[GitHubForge, Repo], Any]
 

@@ -17,6 +17,8 @@ from kernelopt_bot.search.sites import Place
 from kernelopt_bot.search.spots import FOR_EACH_SPOT, Spot, of_place
 from tests.playbook import sites
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:

@@ -13,6 +13,8 @@ from kernelopt_bot.search.run import device_of, run_all
 from kernelopt_bot.targets.target import Target
 from tests.device.test_state import FIRST, SECOND, install
 
+pytestmark = pytest.mark.slow
+
 
 def config(**given: object) -> Config:
     return Config.model_validate({"version": 1, **given})

@@ -26,6 +26,8 @@ from kernelopt_bot.search.verify import _Verification
 from tests.playbook.run_sites import graph, graph_json
 from tests.search.conftest import TARGET
 
+pytestmark = pytest.mark.slow
+
 RUNS = Path(__file__).parents[1] / "playbook" / "data" / "runs" / "torch2.13"
 NET = """import torch
 from torch import nn

@@ -18,7 +18,6 @@ UNKNOWN = OptionsCandidate("unknown", "dispatch", {"an_option_that_is_not_there"
 
 
 @pytest.mark.slow
-@pytest.mark.serial
 def test_a_screening_orders_and_discards(session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screening, "SECONDS", {False: 0.2})
     made = session()

@@ -61,7 +61,6 @@ WRAPPER = OptionsCandidate("w", "launch", {"cpp_wrapper": True}, "wrapper")
 
 
 @pytest.mark.slow
-@pytest.mark.serial
 def test_a_set_is_timed_apart_and_one_that_cannot_be_built_is_left_out(session: Callable[..., Session]) -> None:
     made = session()
     dispatch = Stack().with_options(CHUNKS)

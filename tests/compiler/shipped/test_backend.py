@@ -20,6 +20,8 @@ from kernelopt_bot.compiler.shipped.backend import _EDIT, _install_hook, cloning
 from kernelopt_bot.sandbox.worker import pretend
 from tests.compiler import candidates
 
+pytestmark = pytest.mark.slow
+
 
 class Block(nn.Module):
     def __init__(self, width: int = 32) -> None:

@@ -13,6 +13,8 @@ from kernelopt_bot.sandbox.worker.load import current
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from tests.sandbox.worker.sessions import Session
 
+pytestmark = pytest.mark.slow
+
 Loaded = Callable[..., Session]
 
 ARTIFACT = """

@@ -17,6 +17,8 @@ from kernelopt_bot.sandbox.worker.load import current
 from kernelopt_bot.sandbox.worker.seeds import derive
 from tests.sandbox.worker.sessions import Session
 
+pytestmark = pytest.mark.slow
+
 Loaded = Callable[..., Session]
 
 WRONG = """

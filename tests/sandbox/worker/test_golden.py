@@ -18,6 +18,8 @@ from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from tests.sandbox.worker.conftest import KernelWorker
 from tests.sandbox.worker.sources import IMPORTS, inductor_kernel
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 MEBI = 1 << 20
 

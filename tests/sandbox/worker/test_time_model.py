@@ -20,6 +20,8 @@ from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.time_model import first_call, time_model
 from tests.sandbox.worker.sessions import Session
 
+pytestmark = pytest.mark.slow
+
 Loaded = Callable[..., Session]
 EAGER = {"name": "eager", "kind": "eager"}
 DEFAULT = {"name": "default", "kind": "compile"}
