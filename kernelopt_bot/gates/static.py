@@ -170,12 +170,10 @@ def _compiled(candidate: KernelCandidate, kernels: Sequence[Kernel], before: Seq
 
 def _contract(candidate: KernelCandidate, group: Group, allow_float_atomics: bool) -> Verdict:
     """The contract by AST: a candidate that breaks it is never compiled."""
-    baseline, kernels = group.baseline, group.kernels
     broken = plan_contract.check(candidate.plan, candidate.source, integers=group.integers)
     if not broken:
-        broken = _binding(candidate.plan, baseline) if isinstance(baseline, Kernel) else _run_binding(
-            candidate.plan, baseline)
-    if not broken and not allow_float_atomics and not any(_has_float_atomics(k) for k in kernels):
+        broken = _binding(candidate.plan, group.baseline)
+    if not broken and not allow_float_atomics and not any(_has_float_atomics(k) for k in group.kernels):
         broken = [Violation(0, "atomics", f"float atomics on {name}, where the baseline has none")
                   for name in plan_contract.float_atomics(candidate.plan, candidate.source)]
     if not broken:
@@ -194,35 +192,22 @@ def check_options(candidate: OptionsCandidate, device: str) -> Verdict:
         "options": dict(candidate.options), "why": {n: options_contract.ALLOWED[n].why for n in candidate.options}})
 
 
-def _binding(plan: Plan, kernel: Kernel) -> list[Violation]:
-    """A plan for one kernel must take that kernel's buffers, by name and type, and write what it writes."""
+def _binding(plan: Plan, baseline: Kernel | KernelRun) -> list[Violation]:
+    """A plan must take the baseline's buffers, by name and type, and write what it writes: of a run what the whole
+    writes and something later reads. What lives only inside a run is not there to take."""
+    if isinstance(baseline, Kernel):
+        types, written, of = dict(baseline.signature), set(baseline.written), baseline.name
+    else:
+        types, written, of = {b.name: b.type for b in baseline.slots}, set(baseline.written), "the run"
     found = []
-    pointers = {name: kind for name, kind in kernel.signature.items() if kind.startswith("*")}
-    for p in plan.parameters:
-        if p.type.startswith("*") and pointers.get(p.name) != p.type:
-            found.append(Violation(0, "binding", f"{p.name}: {p.type} is no buffer of {kernel.name}"))
-        if p.written and p.name not in kernel.written:
-            found.append(Violation(0, "store", f"{p.name} is not written by {kernel.name}"))
-    written = {p.name for p in plan.parameters if p.written}
-    found += [Violation(0, "coverage", f"{name} is written by {kernel.name} and not by the plan")
-              for name in kernel.written if name not in written]
-    return found
-
-
-def _run_binding(plan: Plan, run: KernelRun) -> list[Violation]:
-    """A plan for a run must take the run's slots, by name and type, and write what the run as a whole writes and
-    something later reads. What lives only inside is not there to take."""
-    found = []
-    types = {b.name: b.type for b in run.slots}
     for p in plan.parameters:
         if p.type.startswith("*") and types.get(p.name) != p.type:
-            found.append(Violation(0, "binding", f"{p.name}: {p.type} is no buffer of the run"))
-        if p.written and p.name not in run.written:
-            found.append(Violation(0, "store", f"{p.name} is not written by the run, or nothing reads it afterwards"))
-    written = {p.name for p in plan.parameters if p.written}
-    found += [Violation(0, "coverage", f"{name} is written by the run and not by the plan")
-              for name in sorted(run.written) if name not in written]
-    return found
+            found.append(Violation(0, "binding", f"{p.name}: {p.type} is no buffer of {of}"))
+        if p.written and p.name not in written:
+            found.append(Violation(0, "store", f"{p.name} is not written by {of}, or nothing reads it afterwards"))
+    taken = {p.name for p in plan.parameters if p.written}
+    return found + [Violation(0, "coverage", f"{name} is written by {of} and not by the plan")
+                    for name in sorted(written - taken)]
 
 
 def _calls(source: str) -> Iterable[ast.Call]:
