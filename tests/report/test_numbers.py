@@ -35,6 +35,7 @@ def test_units_are_always_there() -> None:
     assert n.milliseconds(1.5) == "1.500 ms"
     assert n.microseconds(None) == "not measured"
     assert n.microseconds(20.5) == "20.50 µs"
+    assert n.microseconds(0.001959) == "under 0.01 µs" and n.microseconds(0.0) == "0 µs"
     assert n.seconds(41.2) == "41.2 s"
     assert n.percent(0.144) == "14.4%"
     assert [n.size(b) for b in (12, 2048, 5 << 30)] == ["12 B", "2.0 KiB", "5.0 GiB"]
