@@ -171,6 +171,8 @@ class Wiring:
     """Changed files by POSIX path, whole."""
     said: tuple[tuple[str, str], ...]
     """(target, one sentence) for each target that asked for it."""
+    wired: tuple[str, ...] = ()
+    """The targets whose call site calls `optimize`, now or already."""
 
 
 def reader_of(repository: Repository, commit: str) -> Callable[[str], bytes | None]:
@@ -188,6 +190,7 @@ def wire(adopted: Iterable[tuple[Target, str]], read: Callable[[str], bytes | No
     """The changes for (target, artifact folder). `read` gives a file of the head commit; None if it is not there."""
     files: dict[str, bytes] = {}
     said: list[tuple[str, str]] = []
+    done: list[str] = []
     for target, artifact in adopted:
         if not target.wire:
             continue
@@ -202,10 +205,11 @@ def wire(adopted: Iterable[tuple[Target, str]], read: Callable[[str], bytes | No
         except Declined as why:
             said.append((target.name, f"{path} is not changed: {why}"))
         else:
+            done.append(target.name)
             if made.already:
                 said.append((target.name, f"{path} calls optimize already"))
                 continue
             files[path] = made.text.encode()
             numbers = " and ".join(str(number) for number, _ in made.lines)
             said.append((target.name, f"{path} calls optimize now: lines {numbers}"))
-    return Wiring(files, tuple(said))
+    return Wiring(files, tuple(said), tuple(done))
