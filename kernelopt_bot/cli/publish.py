@@ -93,7 +93,7 @@ def _judged(forge: GitHubForge, here: Workflow, order: Order, config: Config, ma
     seen = finished(held.summary if held is not None else None, head_sha=job.head_sha, cancelled=result == "cancelled",
                     asked=about.asked or job.operation == "reverify", pull_number=published.number,
                     pull_url=published.url, unpublished=published.reason if published.number is None else "",
-                    run_url=here.url, notes=(*said_of(swept), *published.notes))
+                    run_url=here.url, notes=(*said_of(swept), *(("", note) for note in published.notes)))
     if held is None:
         published = replace(published, reason=published.reason or seen.reason or "the run was cancelled")
     return held, seen, published, None

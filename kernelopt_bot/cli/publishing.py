@@ -92,14 +92,14 @@ def verified_again(forge: GitHubForge, job: Job, config: Config, made: Published
     return forge.withdraw(Withdrawal(branch_of(job, config.publish.branch_prefix), "gain gone", detail))
 
 
-def said_of(swept: Swept) -> tuple[str, ...]:
-    """One line for each committed artifact that was looked at, for people."""
+def said_of(swept: Swept) -> tuple[tuple[str, str], ...]:
+    """(artifact, what became of it) of each committed one that was looked at, for people."""
     actions = {p.artifact: p.action for p in swept.proposals}
     words = {"mend": "replaced by a new one", "remove": "to be removed", "report": "left as it is", "keep": ""}
     lines = []
     for v in swept.verified:
         parts = [v.state, v.reason, words[actions.get(v.artifact, "keep")]]
-        lines.append(f"{v.artifact}: {': '.join(p for p in parts if p)}")
+        lines.append((v.artifact, ": ".join(p for p in parts if p)))
     return tuple(lines)
 
 

@@ -17,6 +17,7 @@ from kernelopt_bot.events.job import Decision, Ignored, Job
 from kernelopt_bot.events.payload import from_environment
 from kernelopt_bot.events.policy import authorise
 from kernelopt_bot.events.settings import Policy
+from kernelopt_bot.process import redact
 from kernelopt_bot.publish.github import GitHubForge
 from kernelopt_bot.publish.local import LocalForge
 from kernelopt_bot.publish.opened import opened
@@ -76,8 +77,8 @@ def command(where: str, output: Path, as_json: bool) -> int:
     outcome.write_outputs(run, result, output)
     show_notes(result)
     if not as_json:
-        for line in said_of(swept):
-            click.echo(line)
+        for artifact, words in said_of(swept):
+            click.echo(redact(f"{artifact}: {words}"))
         click.echo(outcome.said(result))
     return outcome.exit_code(run, interrupted=False, limited=finished.limited)
 

@@ -156,22 +156,26 @@ def _body(results: tuple[TargetResult, ...], report: Report, note: str, whole_re
           swept: tuple[tuple[Block, ...], tuple[str, ...]]) -> str:
     template = environment("publish").get_template("pull_request.md.j2")
     values: Mapping[str, str] = {
-        "first_screen": markdown.blocks_to_markdown(tuple(_headline(r) for r in results)),
+        "first_screen": _markdown(tuple(_headline(r) for r in results)),
         "folders": markdown.inline(_folders([r.artifact for r in results])),
-        "proposed": markdown.blocks_to_markdown(swept[0]),
+        "proposed": _markdown(swept[0]),
         "removed": markdown.inline(_folders(swept[1])),
-        "imports": markdown.blocks_to_markdown(tuple(
+        "imports": _markdown(tuple(
             Code(f"from {a.replace('/', '.')} import optimize", "python") for a in swept[1])),
         "wired_files": markdown.inline(_folders(sorted(wiring.files))),
-        "call_sites": markdown.blocks_to_markdown(_call_sites(
+        "call_sites": _markdown(_call_sites(
             [r for r in results if r.target.name not in wiring.wired])),
-        "wired": markdown.blocks_to_markdown(_wired(wiring)),
+        "wired": _markdown(_wired(wiring)),
         "repository_note": markdown.inline((note,)) if note else "",
         "whole_report": whole_report if re.fullmatch(r"https?://[^\s<>()]+", whole_report) else "",
         "release": __version__,
     }
     frame = template.render(report="", **values)
     return template.render(report=markdown.render(report, limit=markdown.BODY_LIMIT - len(frame)), **values)
+
+
+def _markdown(blocks: tuple[Block, ...]) -> str:
+    return markdown.blocks_to_markdown(blocks) if blocks else ""
 
 
 def _headline(r: TargetResult) -> Block:
