@@ -11,6 +11,7 @@ import click
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.events.job import Job
+from kernelopt_bot.publish.carried import carried
 from kernelopt_bot.publish.content import branch_name, gone, publication
 from kernelopt_bot.publish.github import GitHubForge
 from kernelopt_bot.publish.opened import offered, ours
@@ -83,13 +84,20 @@ def source_closed(forge: GitHubForge, job: Job, config: Config) -> Published:
 
 
 def verified_again(forge: GitHubForge, job: Job, config: Config, made: Published, swept: Swept) -> Published:
-    """After a merge of the causing pull request ours was verified in its new place: closed if it does not hold there.
-    Raises UserError."""
-    lost = [v for v in swept.verified if v.state in MENDS]
-    if made.number is None or not lost:
+    """After a merge of the causing pull request ours was verified in its new place: closed if it does not hold there,
+    made anew from there if all of it does. Raises UserError."""
+    branch = branch_of(job, config.publish.branch_prefix)
+    if made.number is None or made.operation not in ("retargeted", "unchanged") or not swept.verified:
         return made
-    detail = "; ".join(f"{v.artifact}: {v.state}: {v.reason}" for v in lost)[:500]
-    return forge.withdraw(Withdrawal(branch_of(job, config.publish.branch_prefix), "gain gone", detail))
+    if lost := [v for v in swept.verified if v.state in MENDS]:
+        detail = "; ".join(f"{v.artifact}: {v.state}: {v.reason}" for v in lost)[:500]
+        return forge.withdraw(Withdrawal(branch, "gain gone", detail))
+    if not made.verify_again or any(v.state != "verified" for v in swept.verified):
+        return made
+    new = carried(forge.github, branch, made.verify_again, made.number, config.artifact.root)
+    moved = forge.publish(new) if new is not None else made
+    # For people it was retargeted: the commit is only how.
+    return replace(moved, operation=made.operation) if moved.operation in ("created", "updated") else moved
 
 
 def said_of(swept: Swept) -> tuple[tuple[str, str], ...]:

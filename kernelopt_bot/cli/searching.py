@@ -45,7 +45,8 @@ def search(repository: Repository, job: Job, traced: Traced, folder: Path, *, op
     if found is None:
         why = "it conflicts with the branch that it goes into"
         lost = tuple(Verified(a, "failed", why) for a in _offered(repository, job, job.head_sha, config))
-        return Searched(Finished((), why), _run(job, Affected(job.base_sha, job.head_sha, (), ()), why), lost)
+        nothing = Affected(job.base_sha, job.head_sha, (), ())
+        return Searched(Finished((), why, limited=True), _run(job, nothing, why), lost)
     entries = [e.path for e in repository.entries(found.head)]
     done = Searched(Finished((), ""), RunResult((), ""))
     if found.targets or (job.sweep and _artifacts(entries, config)):

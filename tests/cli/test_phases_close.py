@@ -48,6 +48,11 @@ def test_after_the_merge_of_its_source_ours_is_retargeted_and_verified_there(cas
     assert case.outputs["operation"] == "retargeted"
     ours = case.repo.pulls[number]
     assert (ours["base"]["ref"], ours["state"]) == ("main", "open")
+    branch = f"kernelopt-pr-{case.number}"
+    changed = case.repo.git("diff", "--name-only", f"main...{branch}").splitlines()
+    assert changed and all(p.startswith(f"{ARTIFACT}/") for p in changed), "nothing of the source shows any more"
+    assert case.repo.git("rev-list", "--count", f"{branch}..main") == "0"
+    assert case.publish() == 0 and case.outputs["operation"] == "unchanged", "a phase that runs again changes nothing"
     assert f"`{ARTIFACT}`: verified" in case.comments(number).replace("\\", "")
 
 
