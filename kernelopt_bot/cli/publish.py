@@ -63,7 +63,8 @@ def command(path: Path, made: Path, result: str, where: str) -> int:
     if job.sweep and config.sweep.dashboard and where == "github" and error is None:
         with phases.said_only("the dashboard"):
             swept = held.account.swept if held is not None else Swept()
-            Dashboard(forge.github, here.login).show(board(forge.github, job, config, swept, seen))
+            paths = {r.target.name: r.target.path for r in held.run.results} if held is not None else {}
+            Dashboard(forge.github, here.login).show(board(forge.github, job, config, swept, seen, paths))
     _outputs(held, published, made)
     show_notes(published)
     click.echo(outcome.said(published))
@@ -112,7 +113,7 @@ def _published(forge: GitHubForge, here: Workflow, job: Job, config: Config, hel
     if where == "report":
         return Published("reported", reason="publication is switched off")
     # Only what this release would have written for this job came so far, and only a gain changes a call site.
-    wiring = call_sites(forge.github, job.head_sha, config, faster(held.run))
+    wiring = call_sites(forge.github, job.head_sha, config, [(r, r.artifact) for r in faster(held.run) if r.artifact])
     found = Found(held.run, held.root, held.account.ended, held.account.swept)
     return publish(forge, job, config, found, wiring, whole_report=here.url)
 

@@ -11,6 +11,7 @@ import click
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.events.job import Job
+from kernelopt_bot.publish.call_sites import call_sites
 from kernelopt_bot.publish.carried import carried
 from kernelopt_bot.publish.content import branch_name, gone, publication
 from kernelopt_bot.publish.github import GitHubForge
@@ -22,7 +23,7 @@ from kernelopt_bot.report.build import build
 from kernelopt_bot.report.facts import faster
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.sweep import MENDS, Swept
-from kernelopt_bot.targets.wire import Wiring
+from kernelopt_bot.targets.wire import Wiring, unwire
 
 UNCHANGED = "nothing is faster than the best applicable baseline"
 
@@ -54,6 +55,9 @@ def published(forge: Forge, job: Job, config: Config, found: Found, wiring: Wiri
     github = forge if isinstance(forge, GitHubForge) else None
     rest = github.github if github is not None else None
     removed, stay = _removed(rest, job, config, found)
+    if rest is not None and removed:
+        wiring = _joined(wiring, call_sites(rest, job.head_sha, config, [
+            (r, a) for r in found.run.results if (a := f"{config.artifact.root}/{r.target.name}") in removed], unwire))
     wanted, pull = config.publish, job.pull_request
     looked = tuple(r.target.name for r in found.run.results) if not job.number else ()
     new = publication(
@@ -131,6 +135,16 @@ def _removed(rest: Rest | None, job: Job, config: Config, found: Found
         except Declined as why:
             stay.append(f"{p.artifact} stays: {why}")
     return files, tuple(stay)
+
+
+def _joined(new: Wiring, old: Wiring) -> Wiring:
+    """Both changes; where they meet in one file, only what is new is done, and the rest is said."""
+    clash = sorted(new.files.keys() & old.files.keys())
+    if not clash:
+        return Wiring({**new.files, **old.files}, (*new.said, *old.said), (*new.wired, *old.wired))
+    left = tuple((target, f"{clash[0]} still calls it, since another change of this file comes first")
+                 for target, _ in old.said)
+    return Wiring(new.files, (*new.said, *left), new.wired)
 
 
 def _supersede(forge: GitHubForge, new: Publication, made: Published, config: Config) -> tuple[str, ...]:

@@ -22,8 +22,9 @@ _STATES: Mapping[str, Literal["held", "stale", "regressed", "not verified"]] = {
     "verified": "held", "stale": "stale", "regressed": "regressed", "failed": "regressed"}
 
 
-def board(rest: Rest, job: Job, config: Config, swept: Swept, seen: Seen) -> Board:
-    """Raises UserError. All figures are those of the manifests, which nobody vouches for."""
+def board(rest: Rest, job: Job, config: Config, swept: Swept, seen: Seen, paths: Mapping[str, str]) -> Board:
+    """`paths`: target -> its file, where known. All figures are those of the manifests, which nobody vouches for.
+    Raises UserError."""
     root = config.artifact.root
     states = {p.artifact: (p.state, p.reason) for p in swept.proposals} | {
         v.artifact: (v.state, v.reason) for v in swept.verified}
@@ -41,7 +42,7 @@ def board(rest: Rest, job: Job, config: Config, swept: Swept, seen: Seen) -> Boa
     own = {row.target for row in rows}
     left = [*((s.target, f"searched: {s.reason}") for s in swept.plan.searches), *swept.plan.left]
     outcome = f"{len(swept.verified)} artifacts verified, {len(swept.plan.searches)} targets searched: {seen.title}"
-    return Board(tuple(rows), tuple(Unoptimised(t, "", why) for t, why in left if t not in own),
+    return Board(tuple(rows), tuple(Unoptimised(t, paths.get(t, ""), why) for t, why in left if t not in own),
                  Sweep(datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), outcome, seen.run_url))
 
 

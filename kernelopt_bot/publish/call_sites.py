@@ -19,18 +19,19 @@ from kernelopt_bot.targets.source import LIMIT
 from kernelopt_bot.targets.wire import Wiring, wire
 
 
-def call_sites(rest: Rest, commit: str, config: Config, results: Sequence[TargetResult]) -> Wiring:
-    """The changes at `commit` for results with an artifact; `config` is the policy. Raises UserError, InputError."""
-    adopted = [r for r in results if r.artifact]
+def call_sites(rest: Rest, commit: str, config: Config, adopted: Sequence[tuple[TargetResult, str]],
+               change: Callable[..., Wiring] = wire) -> Wiring:
+    """The changes at `commit` for (result, artifact folder); `config` is the policy. `change`: `targets.wire.wire`, or
+    `unwire` for artifacts that go away. Raises UserError, InputError."""
     if not adopted:
         return Wiring({}, ())
     known: dict[str, dict[str, Json]] = {}
     targets = listed(Traced(config), reader_at(rest, commit, PLAIN, known)).config.targets
     wanted = {(t.path, t.entry): t.wire for t in targets if t.wire}
-    asked = [(replace(r.target, wire=wanted[at]), r.artifact) for r in adopted
+    asked = [(replace(r.target, wire=wanted[at]), artifact) for r, artifact in adopted
              if (at := (r.target.path, r.target.entry)) in wanted]
     # What is published keeps no executable mode.
-    made = wire(asked, reader_at(rest, commit, PLAIN[:1], known)) if asked else Wiring({}, ())
+    made = change(asked, reader_at(rest, commit, PLAIN[:1], known)) if asked else Wiring({}, ())
     check_call_sites(made.files, {w.rpartition(":")[0] for w in wanted.values()}, config.artifact.root)
     return made
 

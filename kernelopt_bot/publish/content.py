@@ -161,7 +161,8 @@ def _body(results: tuple[TargetResult, ...], report: Report, note: str, whole_re
         "proposed": _markdown(swept[0]),
         "removed": markdown.inline(_folders(swept[1])),
         "imports": _markdown(tuple(
-            Code(f"from {a.replace('/', '.')} import optimize", "python") for a in swept[1])),
+            Code(f"from {a.replace('/', '.')} import optimize", "python") for a in swept[1]
+            if a.rpartition("/")[2] not in wiring.wired)),
         "wired_files": markdown.inline(_folders(sorted(wiring.files))),
         "call_sites": _markdown(_call_sites(
             [r for r in results if r.target.name not in wiring.wired])),

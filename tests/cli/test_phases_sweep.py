@@ -12,6 +12,7 @@ from kernelopt_bot.publish.files import read_folder
 from kernelopt_bot.publish.github import GitHub
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.sweep import NONE_OPEN, Plan, Proposal, Search, Swept, Verified
+from kernelopt_bot.targets.wire import wired
 from tests.cli.conftest import CONFIG, Case
 from tests.github_stand_in import TOKEN
 
@@ -95,6 +96,20 @@ def test_a_removal_takes_what_a_release_wrote_and_nothing_else(case: Case, made:
     assert ours["title"] == "perf: remove kernels that gain nothing any more for transformer_block"
     assert case.check["conclusion"] == "neutral"
     assert case.publish() == 0 and case.outputs["operation"] == "unchanged"
+
+
+def test_the_lines_that_call_it_go_with_it(case: Case, made: Made) -> None:
+    app = "from models.block import Block\n\n\ndef make():\n    net = Block()\n    return net\n"
+    called = wired(app, "make", "Block", "kernelopt_kernels.transformer_block").text
+    wire = f"{CONFIG}targets:\n  - {{path: models/block.py, entry: Block, wire: 'app.py:make'}}\n"
+    case.repo.commit("main", {"app.py": called, ".kernelopt.yml": wire})
+    commit(case, made)
+    case.sweep()
+    case.execute(without_gain(made[0]), made[1], swept("remove"))
+    assert case.publish() == 0
+    assert case.repo.raw("show", f"{BRANCH}:app.py").decode() == app
+    body = case.ours()[0]["body"]
+    assert "app.py calls it no more: 2 lines go" in body and "the import fails" not in body
 
 
 @pytest.mark.parametrize("edit", ["kernels/mine.txt", "manifest.json"])

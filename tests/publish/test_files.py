@@ -88,7 +88,8 @@ def test_nothing_outside_the_artifacts_is_removed(path: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "size"), [
-    ("other.py", 1), (".github/x.py", 1), ("kernels/x.py", 1), ("../x.py", 1), ("app.txt", 1), ("app.py", (1 << 20) + 1)])
+    ("other.py", 1), (".github/x.py", 1), ("kernels/x.py", 1), ("../x.py", 1), ("app.txt", 1),
+    ("app.py", (1 << 20) + 1)])
 def test_call_sites_are_those_that_were_named(path: str, size: int) -> None:
     permitted = {"app.py", ".github/x.py", "kernels/x.py", "../x.py", "app.txt"}
     files.check_call_sites({"app.py": b"x"}, permitted, "kernels")
