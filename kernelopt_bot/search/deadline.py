@@ -51,6 +51,6 @@ def deadline_in(environment: Mapping[str, str]) -> Deadline:
         return NEVER
     # Not float(): it takes `nan`, `inf` and `1_0`.
     if not (text.isascii() and text.isdecimal() and len(text) <= 12):
-        raise InputError(f"{VARIABLE} is no time", where=repr(text)[:80],
+        raise InputError("KERNELOPT_DEADLINE is no time", where=repr(text)[:80],
                          fix="give whole seconds since 1970, as `date +%s` prints them")
     return Deadline(float(text))
