@@ -24,15 +24,23 @@ def joined(policy: Reader, head: Reader) -> Traced:
     """
     found = _text(policy, FILES)
     rules = parse(found[1], found[0]) if found else Traced(Config())
-    sources: list[tuple[str, Traced]] = [("", rules)]
-    if head is not policy:
-        listed = _text(head, FILES)
-        sources = [("", parse_targets(listed[1], listed[0]))] if listed else []
+    return _with_targets(rules, [("", rules), *_below_roots(rules, head)]) if head is policy else listed(rules, head)
+
+
+def listed(rules: Traced, head: Reader) -> Traced:
+    """The policy `rules` with the targets of `head`. Raises InputError for a faulty file in `head`."""
+    found = _text(head, FILES)
+    own = [("", parse_targets(found[1], found[0]))] if found else []
+    return _with_targets(rules, [*own, *_below_roots(rules, head)])
+
+
+def _below_roots(rules: Traced, head: Reader) -> list[tuple[str, Traced]]:
+    sources = []
     for root in rules.config.roots:
         own = _text(head, (f"{root}/{FILES[0]}",))
         if own:
             sources.append((root, parse_targets(own[1], own[0], alone=True)))
-    return _with_targets(rules, sources)
+    return sources
 
 
 def target_files(config: Config) -> tuple[str, ...]:

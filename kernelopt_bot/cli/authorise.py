@@ -11,21 +11,26 @@ import click
 
 from kernelopt_bot.cli import phases
 from kernelopt_bot.cli.phases import Order, Workflow
+from kernelopt_bot.cli.publishing import branch_of
+from kernelopt_bot.config import Config
 from kernelopt_bot.errors import InputError, UserError
 from kernelopt_bot.events.commands import MARKER
 from kernelopt_bot.events.job import REACTIONS, Decision, Ignored, Job, Reply
 from kernelopt_bot.events.payload import from_environment
 from kernelopt_bot.events.policy import authorise, recheck
 from kernelopt_bot.events.settings import Policy
+from kernelopt_bot.publish.branches import Branches
 from kernelopt_bot.publish.checks import CheckRun
 from kernelopt_bot.publish.comments import is_ours
 from kernelopt_bot.publish.github import GitHub
+from kernelopt_bot.publish.opened import opened, ours
 from kernelopt_bot.publish.permission import needing
 from kernelopt_bot.publish.reading import facts_of, head_of, policy_at
 from kernelopt_bot.publish.rest import Json
 from kernelopt_bot.publish.runs import artifact_of, source_of
 from kernelopt_bot.publish.seen import Seen
 from kernelopt_bot.report import escape
+from kernelopt_bot.search.sweep import NONE_OPEN
 
 _NOTHING = {"execute": "false", "proceed": "false", "artifact": "", "head-sha": "", "source": "none"}
 
@@ -44,7 +49,9 @@ def command(path: Path, wait: bool) -> int:
     token = phases.take_token()
     here = phases.workflow(os.environ)
     github = GitHub(here.repository, token)
-    decision, policy_sha = _decided(github, here, wait=wait)
+    decision, policy_sha, policy = _decided(github, here, wait=wait)
+    if isinstance(decision, Job) and decision.operation == "close":
+        decision = _after_merge(github, decision, policy)
     if isinstance(decision, Job) and decision.operation in ("status", "cancel"):
         decision = _answered(github, here, decision)
     if not isinstance(decision, Job):
@@ -54,7 +61,10 @@ def command(path: Path, wait: bool) -> int:
             _reply(github, here, decision)
         phases.outputs({**_NOTHING, "reason": decision.reason})
         return 0
-    phases.write_order(Order(decision, policy_sha), path)
+    counted = NONE_OPEN
+    if decision.sweep and decision.operation == "optimize":
+        counted = opened(github, policy, branch_of(decision, policy.publish.branch_prefix))
+    phases.write_order(Order(decision, policy_sha, counted), path)
     _queued(github, here, decision)
     runs = "true" if decision.executes else "false"
     click.echo(f"{decision.operation} {source_of(decision)} at {decision.head_sha}")
@@ -63,20 +73,21 @@ def command(path: Path, wait: bool) -> int:
     return 0
 
 
-def _decided(github: GitHub, here: Workflow, *, wait: bool) -> tuple[Decision, str]:
-    """The decision, and the commit that the policy is of. Raises UserError."""
+def _decided(github: GitHub, here: Workflow, *, wait: bool) -> tuple[Decision, str, Config]:
+    """The decision, and the configuration that is the policy, with its commit. Raises UserError."""
     first = from_environment(os.environ)
     if isinstance(first, Ignored) and os.environ.get("GITHUB_EVENT_NAME") == "issue_comment":
-        return first, ""  # Chatter, under every policy: not one request for it.
+        return first, "", Config()  # Chatter, under every policy: not one request for it.
     about = github.request("GET", "", doing="reading the repository")
     policy_sha = head_of(github, str(about["default_branch"]))
     if not policy_sha:
         raise UserError("the default branch cannot be read, and it holds the policy", where=here.repository,
                         fix="give the job `contents: read`")
-    policy = Policy.of(policy_at(github, policy_sha))
+    config = policy_at(github, policy_sha)
+    policy = Policy.of(config)
     job = from_environment(os.environ, policy)
     if not isinstance(job, Job):
-        return job, policy_sha
+        return job, policy_sha, config
     if job.repository != here.repository:
         raise InputError("the event is of another repository", where=job.repository, fix="run in its own workflow")
     runs = here.runs(github)
@@ -86,7 +97,7 @@ def _decided(github: GitHub, here: Workflow, *, wait: bool) -> tuple[Decision, s
         time.sleep(decision.wait_s)
         decision = replace(decision, wait_s=0.0)
         decision = recheck(decision, facts_of(github, decision, runs, again=True), policy) or decision
-    return decision, policy_sha
+    return decision, policy_sha, config
 
 
 def _answered(github: GitHub, here: Workflow, job: Job) -> Reply | Ignored:
@@ -102,6 +113,25 @@ def _answered(github: GitHub, here: Workflow, job: Job) -> Reply | Ignored:
     if job.event != "issue_comment":
         return Ignored(reason)
     return Reply(text, REACTIONS["done"], reason, job.number, job.comment_id)
+
+
+def _after_merge(github: GitHub, job: Job, policy: Config) -> Job:
+    """Ours must hold where it goes after the merge of its source. The job as it is where there is nothing of ours, the
+    branch is somebody else's now, or that cannot be read: publish says what there is to say."""
+    pull = job.pull_request
+    if pull is None or not pull.merged:
+        return job
+    try:
+        branch = branch_of(job, policy.publish.branch_prefix)
+        mine = next((p for p in ours(github, policy.publish.branch_prefix) if p["head"]["ref"] == branch), None)
+        into = head_of(github, pull.base_ref)
+        tip = Branches(github).tip(branch) if mine is not None and into else None
+    except UserError as e:
+        click.echo(f"note: looking for our pull request: {' '.join(str(e).split())}", err=True)
+        return job
+    if tip is None or not tip.ours or not into:
+        return job
+    return replace(job, operation="reverify", head_sha=tip.sha, base_sha=into)
 
 
 def _reply(github: GitHub, here: Workflow, reply: Reply) -> None:

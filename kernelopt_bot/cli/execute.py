@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
 from kernelopt_bot.cli import outcome, phases
-from kernelopt_bot.cli.optimize import end_with_what_was_verified
+from kernelopt_bot.cli.optimize import end_in_time, end_with_what_was_verified
 from kernelopt_bot.cli.searching import search
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.publish import bundle
 from kernelopt_bot.report.build import build
+from kernelopt_bot.search.deadline import deadline_in
+from kernelopt_bot.search.sweep import Swept
 from kernelopt_bot.targets.diff import config_for
 from kernelopt_bot.targets.git import open_repository
 
@@ -26,9 +29,13 @@ from kernelopt_bot.targets.git import open_repository
 def command(path: Path, made: Path, output: Path) -> int:
     """Search in the current repository, which must be at the job's head commit.
 
-    An interruption (a cancelled job, its time limit) ends the search with what is verified, and that is in the bundle.
+    An interruption (a cancelled job) ends the search with what is verified, and that is in the bundle. So does the
+    job's time limit, where KERNELOPT_DEADLINE names it in seconds since 1970: no target is begun that could not be
+    finished.
     """
+    deadline = deadline_in(os.environ)
     end_with_what_was_verified()
+    end_in_time(deadline)
     phases.take_token()
     order = phases.read_order(path)
     job = order.job
@@ -42,13 +49,13 @@ def command(path: Path, made: Path, output: Path) -> int:
     traced = config_for(repository, order.policy_sha, job.head_sha)
     with phases.without_commands():
         folder = outcome.run_folder(output)
-        done = search(repository, job, traced, folder)
+        done = search(repository, job, traced, folder, opened=order.opened, deadline=deadline)
         report = build(done.run)
         outcome.write_files(report, output)
-        bundle.write(made, job, done.run, report, folder / "bundle", done.verified)
+        bundle.write(made, job, done.run, report, folder / "bundle", done.swept or Swept(done.verified))
         outcome.show(report, output, as_json=False)
         for v in done.verified:
             click.echo(f"{v.artifact}: {v.state}{': ' + v.reason if v.reason else ''}")
     if done.finished.bug:
         raise done.finished.bug
-    return outcome.exit_code(done.run, interrupted=done.finished.interrupted)
+    return outcome.exit_code(done.run, interrupted=done.finished.interrupted, limited=done.finished.limited)

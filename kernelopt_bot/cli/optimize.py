@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shlex
 import signal
 import types
@@ -15,6 +17,7 @@ from kernelopt_bot.cli.progress import shown
 from kernelopt_bot.config import Config, explained, load
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.report.build import build
+from kernelopt_bot.search.deadline import Deadline
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.run import run_all
 from kernelopt_bot.targets.discover import by_hand
@@ -32,6 +35,14 @@ def end_with_what_was_verified() -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
+
+
+def end_in_time(deadline: Deadline) -> None:
+    """The last resort before the job's limit, where what was begun takes longer than it should: as `SIGTERM` would."""
+    left = deadline.left_s()
+    if math.isfinite(left):
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        signal.setitimer(signal.ITIMER_REAL, max(1.0, left))
 
 
 @click.command("optimize")

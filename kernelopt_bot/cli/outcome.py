@@ -76,12 +76,13 @@ def said(published: Published) -> str:
     return f"{published.operation}:{number} {where}"
 
 
-def exit_code(run: RunResult, *, interrupted: bool) -> int:
+def exit_code(run: RunResult, *, interrupted: bool, limited: bool = False) -> int:
     """0 if every target was handled; 2 if all that went wrong is in the models themselves, else 1; 130 after an
-    interruption."""
+    interruption. `limited`: what ended the run early was a limit, which is no failure."""
     if interrupted:
         return INTERRUPTED
     failed = [r for r in run.results if r.error]
-    if failed and not run.stopped and all(r.bad_input for r in failed):
+    stopped = run.stopped and not limited
+    if failed and not stopped and all(r.bad_input for r in failed):
         return 2
-    return 1 if run.stopped or failed else 0
+    return 1 if stopped or failed else 0

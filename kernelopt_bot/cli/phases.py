@@ -18,6 +18,7 @@ from kernelopt_bot.events.wire import LONGEST
 from kernelopt_bot.publish.github import GitHub
 from kernelopt_bot.publish.runs import Runs
 from kernelopt_bot.report.write import write_whole
+from kernelopt_bot.search.sweep import NONE_OPEN, Opened
 
 TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 
@@ -29,6 +30,8 @@ class Order:
     job: Job
     policy_sha: str
     """Commit of the default branch whose configuration is the policy in every phase."""
+    opened: Opened = NONE_OPEN
+    """Of a sweep: our open pull requests, for its caps."""
 
 
 _ORDER = TypeAdapter(Order)

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from kernelopt_bot.cli import outcome, phases
 from kernelopt_bot.cli.phases import Order, Workflow
+from kernelopt_bot.cli.publishing import Found, said_of, show_notes, source_closed, verified_again
+from kernelopt_bot.cli.publishing import published as publish
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.events.job import REACTIONS, Job
 from kernelopt_bot.events.policy import recheck
 from kernelopt_bot.events.settings import Policy
 from kernelopt_bot.publish import bundle
+from kernelopt_bot.publish.board import board
 from kernelopt_bot.publish.bundle import Bundle
-from kernelopt_bot.publish.content import branch_name, gone, publication
+from kernelopt_bot.publish.call_sites import call_sites
+from kernelopt_bot.publish.dashboard import Dashboard
 from kernelopt_bot.publish.github import GitHubForge
 from kernelopt_bot.publish.publication import Published
 from kernelopt_bot.publish.reading import facts_of, policy_at
 from kernelopt_bot.publish.seen import Seen, finished
 from kernelopt_bot.publish.show import Place, show
-from kernelopt_bot.report.build import build
+from kernelopt_bot.report.facts import faster
 from kernelopt_bot.search.result import RunResult
+from kernelopt_bot.search.sweep import Swept
 
 _RESULTS = ("success", "failure", "cancelled", "skipped")
 
@@ -47,14 +53,20 @@ def command(path: Path, made: Path, result: str, where: str) -> int:
     config = policy_at(forge.github, order.policy_sha)
     job = order.job
     if job.operation == "close":
-        ended = _source_closed(forge, job, config)
+        ended = source_closed(forge, job, config)
         _outputs(None, ended, made)
         click.echo(outcome.said(ended))
         return 0
     with tempfile.TemporaryDirectory(prefix="kernelopt-publish-") as scratch:
         held, seen, published, error = _judged(forge, here, order, config, made, Path(scratch), result, where)
     _shown(forge, here, job, seen)
+    if job.sweep and config.sweep.dashboard and where == "github" and error is None:
+        with phases.said_only("the dashboard"):
+            swept = held.account.swept if held is not None else Swept()
+            paths = {r.target.name: r.target.path for r in held.run.results} if held is not None else {}
+            Dashboard(forge.github, here.login).show(board(forge.github, job, config, swept, seen, paths))
     _outputs(held, published, made)
+    show_notes(published)
     click.echo(outcome.said(published))
     if error:
         raise error
@@ -65,62 +77,52 @@ def _judged(forge: GitHubForge, here: Workflow, order: Order, config: Config, ma
             where: str) -> tuple[Bundle | None, Seen, Published, UserError | None]:
     """What was published, and what is to be seen of it. An error is raised only after it was shown."""
     job = order.job
-    about = {"head_sha": job.head_sha, "asked": job.asked_by_person, "run_url": here.url}
-    stopped = result == "cancelled"
+    about = Seen("nothing", job.head_sha, asked=job.asked_by_person, run_url=here.url)
     held = None
     try:
         if (made / "bundle.json").exists():
             held = bundle.read(made, scratch, job, config.artifact.root)
         refused = recheck(job, facts_of(forge.github, job, here.runs(forge.github), again=True), Policy.of(config))
         if refused is not None:
-            seen = Seen("refused", job.head_sha, refused.reason, asked=job.asked_by_person, run_url=here.url)
+            seen = replace(about, state="refused", reason=refused.reason)
             return held, seen, Published("reported", reason=refused.reason), None
-        if held is None:
-            seen = finished(None, cancelled=stopped, **about)  # type: ignore[arg-type]
-            return None, seen, Published("reported", reason=seen.reason or "the run was cancelled"), None
         published = _published(forge, here, job, config, held, where)
     except UserError as e:
         reason = f"{e.what} {e.where}".strip()
-        seen = Seen("error", job.head_sha, reason, asked=job.asked_by_person, run_url=here.url)
-        return held, seen, Published("reported", reason=reason), e
-    seen = finished(held.summary, cancelled=stopped, pull_number=published.number, pull_url=published.url,
-                    unpublished=published.reason if published.number is None else "",
-                    **about)  # type: ignore[arg-type]
+        return held, replace(about, state="error", reason=reason), Published("reported", reason=reason), e
+    swept = held.account.swept if held is not None else Swept()
+    seen = finished(held.summary if held is not None else None, head_sha=job.head_sha, cancelled=result == "cancelled",
+                    asked=about.asked or job.operation == "reverify", pull_number=published.number,
+                    pull_url=published.url, unpublished=published.reason if published.number is None else "",
+                    run_url=here.url, notes=(*said_of(swept), *(("", note) for note in published.notes)))
+    if held is None:
+        published = replace(published, reason=published.reason or seen.reason or "the run was cancelled")
     return held, seen, published, None
 
 
-def _published(forge: GitHubForge, here: Workflow, job: Job, config: Config, held: Bundle, where: str) -> Published:
+def _published(forge: GitHubForge, here: Workflow, job: Job, config: Config, held: Bundle | None,
+               where: str) -> Published:
     """Raises UserError."""
-    wanted, pull = config.publish, job.pull_request
-    sweep = "" if job.number else job.source_branch
-    new = publication(
-        held.run, build(held.run), held.root, base_ref=job.source_branch, base_sha=job.head_sha,
-        branch_prefix=wanted.branch_prefix, subject=wanted.commit_message, labels=wanted.labels, draft=wanted.draft,
-        sweep=sweep, reviewers=wanted.reviewers, author=pull.author if pull and not pull.bot else "",
-        whole_report=here.url)
+    if job.operation == "reverify":
+        after = source_closed(forge, job, config)
+        return verified_again(forge, job, config, after, held.account.swept) if held is not None else after
+    if held is None:
+        return Published("reported")
     if job.report_only:
         return Published("reported", reason="the pull request comes from a fork: its result is a report")
     if where == "report":
         return Published("reported", reason="publication is switched off")
-    if new is not None:
-        return forge.publish(new)
-    ended = gone(held.run, branch_prefix=wanted.branch_prefix, sweep=sweep) if job.operation == "optimize" else None
-    if ended is not None and (done := forge.withdraw(ended)).operation == "closed":
-        return done
-    return Published("reported", reason="nothing is faster than the best applicable baseline")
-
-
-def _source_closed(forge: GitHubForge, job: Job, config: Config) -> Published:
-    pull = job.pull_request
-    assert pull is not None
-    ours = branch_name(RunResult((), "", pull_request=job.number), config.publish.branch_prefix)
-    return forge.source_closed(ours, job.number, merged_into=pull.base_ref if pull.merged else "")
+    # Only what this release would have written for this job came so far, and only a gain changes a call site.
+    wiring = call_sites(forge.github, job.head_sha, config, [(r, r.artifact) for r in faster(held.run) if r.artifact])
+    found = Found(held.run, held.root, held.account.ended, held.account.swept)
+    return publish(forge, job, config, found, wiring, whole_report=here.url)
 
 
 def _shown(forge: GitHubForge, here: Workflow, job: Job, seen: Seen) -> None:
     """Each of these alone may be refused; the result stands. Nothing is checked out, so annotations stand at line 1."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    place = Place(job.number or None, here.external_id, here.app, Path(summary) if summary else None)
+    number = seen.pull_number if job.operation == "reverify" else job.number
+    place = Place(number or None, here.external_id, here.app, Path(summary) if summary else None)
     for failed in show(forge.github, seen, place, lambda path: ""):
         click.echo(f"note: {failed}", err=True)
     if job.comment_id:

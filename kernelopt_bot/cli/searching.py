@@ -5,20 +5,21 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from kernelopt_bot.cli.optimize import overridden
 from kernelopt_bot.cli.progress import shown
 from kernelopt_bot.config import Config, Traced
-from kernelopt_bot.errors import InputError, UserError
+from kernelopt_bot.errors import InputError
 from kernelopt_bot.events.commands import Command
 from kernelopt_bot.events.job import Job
-from kernelopt_bot.publish.bundle import Verified
+from kernelopt_bot.search.deadline import NEVER, Deadline
 from kernelopt_bot.search.progress import Progress
-from kernelopt_bot.search.result import RunResult
-from kernelopt_bot.search.run import Finished, interpreter_of, run_all
-from kernelopt_bot.search.verify import verify
+from kernelopt_bot.search.result import RunResult, TargetResult
+from kernelopt_bot.search.run import Finished, run_all
+from kernelopt_bot.search.sweep import NONE_OPEN, Opened, Swept, Verified, held_in
+from kernelopt_bot.search.sweeping import dated, rooms_of, sweep_all, verify_each, with_interpreter
 from kernelopt_bot.targets.checkout import checkout
 from kernelopt_bot.targets.diff import affected, everything
 from kernelopt_bot.targets.git import Repository
@@ -31,32 +32,75 @@ class Searched:
     finished: Finished
     run: RunResult
     verified: tuple[Verified, ...] = ()
+    swept: Swept | None = None
+    """Of a sweep."""
 
 
-def search(repository: Repository, job: Job, traced: Traced, folder: Path) -> Searched:
-    """Do what `job` asks for at its head commit; `folder` is the run's. Raises UserError where nothing can be run."""
-    config = with_interpreter(asked_for(traced.config, job.command), os.environ.get("KERNELOPT_PYTHON", ""))
+def search(repository: Repository, job: Job, traced: Traced, folder: Path, *, opened: Opened = NONE_OPEN,
+           deadline: Deadline = NEVER) -> Searched:
+    """Do what `job` asks for at its head commit; `folder` is the run's. `opened`: for a sweep's caps. Raises UserError
+    where nothing can be run."""
+    config = with_workflows(asked_for(traced.config, job.command), os.environ.get("KERNELOPT_PYTHON", ""))
     found = _targets(repository, job, traced)
-    finished = Finished((), "")
-    verified: tuple[Verified, ...] = ()
-    if found.targets:
-        tracked = [e.path for e in repository.entries(found.head)]
-        refuse_committed_interpreter(config.environment.python, Path.cwd(), tracked)
+    if found is None:
+        why = "it conflicts with the branch that it goes into"
+        lost = tuple(Verified(a, "failed", why) for a in _offered(repository, job, job.head_sha, config))
+        nothing = Affected(job.base_sha, job.head_sha, (), ())
+        return Searched(Finished((), why, limited=True), _run(job, nothing, why), lost)
+    entries = [e.path for e in repository.entries(found.head)]
+    done = Searched(Finished((), ""), RunResult((), ""))
+    if found.targets or (job.sweep and _artifacts(entries, config)):
+        refuse_committed_interpreter(config.environment.python, Path.cwd(), entries)
         with shown() as progress:
             progress.note(f"targets: {', '.join(t.name for t in found.targets)}")
             clean = checkout(repository, found.head, folder / "checkout")
             for path, reason in clean.skipped:
                 progress.note(f"not in the checkout: {path}: {reason}")
-            if job.operation == "verify" or job.sweep:
-                verified = _verified(found, config, clean.root, progress)
-            if job.operation == "optimize":
-                finished = run_all(found.targets, config=config, root=clean.root, base=Path.cwd(), folder=folder,
-                                   progress=progress)
-    run = RunResult(
-        finished.results, shlex.join(["kernelopt", "optimize", *(f"{t.path}:{t.entry}" for t in found.targets)]),
-        skipped=found.skipped, base_sha=found.base, head_sha=found.head, repository=job.repository,
-        pull_request=job.number or None, stopped=finished.stopped)
-    return Searched(finished, run, verified)
+            done = _done(repository, job, found, config, clean.root, folder, progress, opened, deadline)
+    return replace(done, run=_run(job, found, done.finished.stopped, done.finished.results))
+
+
+def _run(job: Job, found: Affected, stopped: str, results: tuple[TargetResult, ...] = ()) -> RunResult:
+    command = shlex.join(["kernelopt", "optimize", *(f"{t.path}:{t.entry}" for t in found.targets)])
+    # Of what was merged here only the job's own commit is known elsewhere.
+    return RunResult(results, command, skipped=found.skipped, base_sha=found.base, head_sha=job.head_sha,
+                     repository=job.repository, pull_request=job.number or None, stopped=stopped)
+
+
+def _offered(repository: Repository, job: Job, head: str, config: Config) -> tuple[str, ...]:
+    """The artifact folders that `head` adds to the job's base, or changes."""
+    start = repository.merge_base(job.base_sha, head) or job.base_sha
+    below = f"{config.artifact.root}/"
+    names = [p.removeprefix(below).split("/") for p in repository.changed(start, head) if p.startswith(below)]
+    return tuple(sorted({below + parts[0] for parts in names if len(parts) > 1}))
+
+
+def _done(repository: Repository, job: Job, found: Affected, config: Config, root: Path, folder: Path,
+          progress: Progress, opened: Opened, deadline: Deadline) -> Searched:
+    """Without its run. Raises UserError."""
+    nothing = RunResult((), "")
+    if job.sweep:
+        held = dated(held_in(root, config.artifact.root), repository, found.head)
+        made = sweep_all(found.targets, held, config=config, root=root, base=Path.cwd(), folder=folder,
+                         rooms=rooms_of(folder.parent.parent / "report.json"), progress=progress, opened=opened,
+                         search=job.operation == "optimize", deadline=deadline)
+        return Searched(made.finished, nothing, made.swept.verified, made.swept)
+    if job.operation in ("verify", "reverify"):
+        only = _offered(repository, job, found.head, config) if job.operation == "reverify" else None
+        there = {f"{config.artifact.root}/{t.name}": "" for t in found.targets
+                 if (root / config.artifact.root / t.name / "manifest.json").is_file()
+                 and (only is None or f"{config.artifact.root}/{t.name}" in only)}
+        verified, interrupted = verify_each(there, found.targets, with_interpreter(config, Path.cwd()), root, progress,
+                                            deadline)
+        stopped = "interrupted while verifying" if interrupted else ""
+        return Searched(Finished((), stopped, interrupted=interrupted), nothing, verified)
+    finished = run_all(found.targets, config=config, root=root, base=Path.cwd(), folder=folder, progress=progress,
+                       deadline=deadline)
+    return Searched(finished, nothing)
+
+
+def _artifacts(paths: list[str], config: Config) -> bool:
+    return any(p.startswith(f"{config.artifact.root}/") and p.endswith("/manifest.json") for p in paths)
 
 
 def asked_for(config: Config, command: Command | None) -> Config:
@@ -69,14 +113,18 @@ def asked_for(config: Config, command: Command | None) -> Config:
     return overridden(config, levers=",".join(command.levers), device="", sandbox=None, budget=command.budget_s)
 
 
-def with_interpreter(config: Config, python: str) -> Config:
+def with_workflows(config: Config, python: str) -> Config:
     """The configuration with the workflow's interpreter where it names none itself."""
     if not python or config.environment.python:
         return config
     return config.model_copy(update={"environment": config.environment.model_copy(update={"python": python})})
 
 
-def _targets(repository: Repository, job: Job, traced: Traced) -> Affected:
+def _targets(repository: Repository, job: Job, traced: Traced) -> Affected | None:
+    """None: what is to be verified conflicts with where it goes."""
+    if job.operation == "reverify":
+        together = repository.merged(job.head_sha, repository.commit(job.base_sha))
+        return everything(repository, together, traced) if together else None
     wanted = job.command.targets if job.command else ()
     if not wanted and not job.sweep and job.operation == "optimize":
         return affected(repository, job.base_sha, job.head_sha, traced)
@@ -95,28 +143,6 @@ def named(found: Affected, wanted: tuple[str, ...]) -> Affected:
                              fix=f"did you mean {near[0]}?" if near else "name a target of this commit")
         chosen |= {t.name: t for t in fitting}
     return Affected(found.base, found.head, found.changed, tuple(chosen.values()), found.skipped)
-
-
-def _verified(found: Affected, config: Config, root: Path, progress: Progress) -> tuple[Verified, ...]:
-    """Each committed artifact of the targets, by the gates on this machine."""
-    # Of the checkout only tracked files are there; the interpreter's environment is not one of them.
-    python = interpreter_of(config, Path.cwd())
-    unset = config.model_copy(update={"environment": config.environment.model_copy(update={"python": ""})})
-    config = with_interpreter(unset, python)
-    outcomes = []
-    for target in found.targets:
-        artifact = f"{config.artifact.root}/{target.name}"
-        if not (root / artifact / "manifest.json").is_file():
-            continue
-        progress.note(f"verifying {artifact}")
-        try:
-            outcome = verify(root / artifact, lambda name, target=target: target, config=config,  # type: ignore[misc]
-                             root=root, progress=progress)
-        except UserError as e:
-            outcomes.append(Verified(artifact, "not measured", " ".join(str(e).split())[:2000]))
-        else:
-            outcomes.append(Verified(artifact, outcome.state, outcome.reason[:2000]))
-    return tuple(outcomes)
 
 
 def refuse_committed_interpreter(python: str, base: Path, tracked: list[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from kernelopt_bot.events.commands import Command
 
 Event = Literal["pull_request", "push", "issue_comment", "schedule", "workflow_dispatch", "manual"]
-Operation = Literal["optimize", "verify", "status", "cancel", "close", "answer"]
+Operation = Literal["optimize", "verify", "status", "cancel", "close", "reverify", "answer"]
 Reaction = Literal["eyes", "rocket", "hooray", "confused"]
 State = Literal["seen", "started", "done", "failed"]
 
@@ -54,7 +54,9 @@ class Job:
     pull_request: PullRequest | None = None
     default_branch: str = "main"
     operation: Operation = "optimize"
-    """close: the source pull request is closed, so ours is not needed. answer: `answer` is all that is to be said."""
+    """close: the source pull request is closed, so ours is not needed. reverify: it was merged, so ours is verified
+    where it goes now: `head_sha` is our branch's head, `base_sha` that of the branch merged into. answer: `answer` is
+    all that is to be said."""
     actor: str = ""
     """Login of who caused it, from the payload; never the environment's GITHUB_ACTOR."""
     source_branch: str = ""
@@ -80,7 +82,7 @@ class Job:
     @property
     def executes(self) -> bool:
         """Whether code of the repository runs for it."""
-        return self.operation in ("optimize", "verify")
+        return self.operation in ("optimize", "verify", "reverify")
 
     @property
     def asked_by_person(self) -> bool:

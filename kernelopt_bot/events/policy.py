@@ -120,6 +120,8 @@ def recheck(job: Job, facts: Facts, policy: Policy) -> Ignored | None:
         return Ignored(f"pull request #{job.number} cannot be read")
     if not job.executes:
         return None
+    if job.operation == "reverify":
+        return None if pull.merged else Ignored(f"pull request #{pull.number} is not merged")
     reason = rules.stopped(pull, policy) or rules.fork_command(replace(job, pull_request=pull), policy)
     if not reason and pull.head_sha != job.head_sha:
         reason = rules.moved(job, pull.head_sha)

@@ -101,7 +101,8 @@ class Branches:
 
     def _elements(self, base_tree: str, p: Publication) -> list[Json]:
         gone: list[Json] = [
-            {"path": path, "mode": "100644", "type": "blob", "sha": None} for path in self._stale(base_tree, p)
+            {"path": path, "mode": "100644", "type": "blob", "sha": None}
+            for path in sorted({*self._stale(base_tree, p), *p.removed})
         ]
         room = _INLINE_TOTAL
         for path, content in sorted(p.files.items()):

@@ -2,7 +2,7 @@
 
     bundle.json                     which job it is for
     report.json, report.md, *.svg   what people read
-    verification.json               what became of committed artifacts, for `verify` and sweeps
+    account.json                    which searches ended, what became of committed artifacts, a sweep's proposals
     artifacts/ROOT/TARGET/...       what would be committed
 
 `read` takes nothing on trust: names come from a list, links and special files are refused, sizes and counts are limited
@@ -40,25 +40,29 @@ from kernelopt_bot.report.write import write_whole
 from kernelopt_bot.search.committed import Committed, Modified, OtherRelease
 from kernelopt_bot.search.committed import read as read_artifact
 from kernelopt_bot.search.result import RunResult, TargetResult
+from kernelopt_bot.search.sweep import Swept
+from kernelopt_bot.search.sweeping import ended
 
 MAX_FILES = 2000
 MAX_BYTES = 96 << 20
-LIMITS = {"bundle.json": 64 << 10, "verification.json": 4 << 20, "report.json": 64 << 20, "report.md": 20 << 20}
+LIMITS = {"bundle.json": 64 << 10, "account.json": 4 << 20, "report.json": 64 << 20, "report.md": 20 << 20}
 """Bytes of each file at the top; charts and the files of artifacts have their own."""
 MAX_CHART = 2 << 20
 MAX_FILE = 4 << 20
 _CHART = re.compile(r"[A-Za-z0-9_-]{1,300}\.svg", re.ASCII)
+_ARTIFACT = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}", re.ASCII)
 _PLAIN = re.compile(r"[ -~]{0,300}")
 _FOLDER = "artifacts"
 
 
 @dataclass(frozen=True)
-class Verified:
-    """A committed artifact on the present stack. `state` as `search.verify.State`."""
+class Account:
+    """What stands in no report."""
 
-    artifact: str
-    state: str
-    reason: str = ""
+    ended: tuple[str, ...]
+    """Targets whose search came to its end, so that finding nothing there means something."""
+    swept: Swept
+    """Of `verify` only its `verified`."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,10 @@ class Bundle:
     summary: RunSummary
     root: Path
     """Holds the artifacts of faster targets, rendered anew, at their places in the repository."""
-    verified: tuple[Verified, ...] = ()
+    account: Account
 
 
-_CLAIM, _VERIFIED = TypeAdapter(Claim), TypeAdapter(tuple[Verified, ...])
+_CLAIM, _ACCOUNT = TypeAdapter(Claim), TypeAdapter(Account)
 
 
 def claim_of(job: Job) -> Claim:
@@ -91,14 +95,15 @@ def claim_of(job: Job) -> Claim:
 
 
 def write(folder: Path, job: Job, run: RunResult, report: Report, artifacts: Path,
-          verified: Sequence[Verified] = ()) -> None:
+          swept: Swept | None = None) -> None:
     """Writes the bundle; `artifacts` is the folder below which every result's artifact lies. Raises UserError."""
     for r in run.results:
         if r.artifact and is_faster(r):
             for name, content in read_folder(artifacts, r.artifact).items():
                 write_whole(folder / _FOLDER / name, content)
     write_report(report, folder)
-    write_whole(folder / "verification.json", _VERIFIED.dump_json(tuple(verified), indent=1))
+    account = Account(tuple(r.target.name for r in run.results if ended(r)), swept or Swept())
+    write_whole(folder / "account.json", _ACCOUNT.dump_json(account, indent=1))
     # Last: without it there is no bundle.
     write_whole(folder / "bundle.json", _CLAIM.dump_json(claim_of(job), indent=1))
 
@@ -118,6 +123,7 @@ def read(folder: Path, scratch: Path, job: Job, artifact_root: str) -> Bundle:
     run = restore(text)
     _same_job(run, job)
     summary = summarise(json.loads(text))
+    account = _account(folder, run, job, artifact_root)
     artifacts = {}
     for r in run.results:
         if is_faster(r) and r.artifact:
@@ -126,8 +132,7 @@ def read(folder: Path, scratch: Path, job: Job, artifact_root: str) -> Bundle:
     for path, texts in artifacts.items():
         for name, content in texts.items():
             write_whole(scratch / path / name, content.encode())
-    verified = _json(folder / "verification.json", _VERIFIED)
-    return Bundle(run, summary, scratch, verified)
+    return Bundle(run, summary, scratch, account)
 
 
 def _refused(what: str, where: str) -> InputError:
@@ -199,6 +204,23 @@ def _same_job(run: RunResult, job: Job) -> None:
     for name, said, wanted in claims:
         if said != wanted:
             raise _refused(f"its report is of another job: {name} is {said!r:.80}, not {wanted!r:.80}", "report.json")
+
+
+def _account(folder: Path, run: RunResult, job: Job, artifact_root: str) -> Account:
+    account: Account = _json(folder / "account.json", _ACCOUNT)
+    swept = account.swept
+    if not set(account.ended) <= {r.target.name for r in run.results}:
+        raise _refused("a search that no report tells of", "account.json")
+    if not job.sweep and swept != Swept(swept.verified):
+        raise _refused("a sweep's proposals from a job that is none", "account.json")
+    named = [x.artifact for group in (swept.verified, swept.proposals) for x in group]
+    for artifact in named:
+        if not _ARTIFACT.fullmatch(artifact.removeprefix(f"{artifact_root}/")) or "/" not in artifact:
+            raise _refused("an artifact at another place than below the policy's artifact.root", artifact)
+    for group in (swept.verified, swept.proposals):
+        if len({x.artifact for x in group}) != len(group) or len(group) > MAX_FILES:
+            raise _refused("an artifact is there twice", "account.json")
+    return account
 
 
 def _artifact(folder: Path, r: TargetResult, artifact_root: str) -> Mapping[str, str]:

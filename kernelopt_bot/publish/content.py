@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from kernelopt_bot import __version__
@@ -20,9 +20,12 @@ from kernelopt_bot.report.section import call_site
 from kernelopt_bot.report.templates import environment
 from kernelopt_bot.report.text import one_line, shorten
 from kernelopt_bot.search.result import RunResult, TargetResult
+from kernelopt_bot.search.sweep import Proposal
+from kernelopt_bot.search.sweeping import ended
 from kernelopt_bot.targets.wire import Wiring
 
 _TITLE_LIMIT = 200  # GitHub takes 256 characters.
+_REMOVAL = "perf: remove kernels that gain nothing any more for {targets}"
 _SUBJECT = "perf: verified faster kernels for {targets}"
 
 
@@ -44,20 +47,26 @@ def publication(
     author: str = "",
     whole_report: str = "",
     wiring: Wiring | None = None,
+    looked: tuple[str, ...] = (),
+    artifact_root: str = "",
+    removed: Mapping[str, tuple[str, ...]] | None = None,
+    proposals: Sequence[Proposal] = (),
 ) -> Publication | None:
-    """The branch, the files and the words; None if no target got faster.
+    """The branch, the files and the words; None if no target got faster and nothing is removed.
 
     `root` is the folder below which every result's `artifact` lies, and whose layout the repository gets. `subject` is
     the commit's first line and the title, with `{targets}` for the targets' names; `note` is a sentence about this pull
     request (for example that no checks start on it). `sweep` names the branch that a push or a schedule looked at.
     `base_may_move`: the publication still holds when `base_ref` has left `base_sha`; always so without a causing pull
     request. `reviewers` and `author`: see `Publication`. `whole_report` is the address of everything that the body has
-    no room for. `wiring`: changes of call sites, made from the files of `base_sha`. Raises InputError for files that
-    may not be published.
+    no room for. `wiring`: changes of call sites, made from the files of `base_sha`. `looked`, `artifact_root`: see
+    `Publication`. `removed`: artifact -> its files, which go away; `proposals` say why. Raises InputError for files
+    that may not be published.
     """
+    removed = removed or {}
     results = faster(run)
     results = tuple(r for r in results if r.artifact)
-    if not results:
+    if not (results or removed):
         return None
     files: dict[str, bytes] = {}
     for r in results:
@@ -67,40 +76,53 @@ def publication(
         raise InputError("a call site lies in an artifact", where=clash[0][:200], fix="correct `wire` of this target")
     files |= wiring.files
     check_files(files)
+    gone_files = tuple(sorted(path for paths in removed.values() for path in paths))
+    if both := sorted(files.keys() & set(gone_files)):
+        raise InputError("a file is both written and removed", where=both[0][:200], fix="run again")
+    subject = subject if results else _REMOVAL
     # Not str.format: a target's name is data, and the configuration has checked the only placeholder.
-    names = _defused(one_line(", ".join(r.target.name for r in results)))
+    names = _defused(one_line(", ".join([r.target.name for r in results] or [a.rpartition("/")[2] for a in removed])))
     title = shorten(subject.replace("{targets}", names).replace("{{", "{").replace("}}", "}"), _TITLE_LIMIT)
-    lines = [_one_line_of(r) for r in results]
-    message = environment("publish").get_template("commit.txt.j2").render(subject=title, lines=lines)
+    why = [p for p in proposals if p.artifact in removed or p.artifact in {r.artifact for r in results}]
+    lines = [*(_one_line_of(r) for r in results), *(_defused(one_line(f"{p.artifact}: {_words(p)}")) for p in why)]
+    message = environment("publish").get_template("commit.txt.j2").render(
+        subject=title, lines=lines, gates=bool(results))
     return Publication(
         branch=branch_name(run, branch_prefix, sweep=sweep),
         base_ref=base_ref,
         base_sha=base_sha,
         title=title,
-        body=_body(results, report, note, whole_report, wiring),
-        commit_message=with_key(message, content_key(results)),
+        body=_body(results, report, note, whole_report, wiring, (_proposed(why), tuple(removed))),
+        commit_message=with_key(message, content_key(results, gone_files)),
         files=files,
         labels=labels,
         draft=draft,
         replaced=tuple(f"{r.artifact}/kernels" for r in results),
+        removed=gone_files,
+        looked=looked,
+        artifact_root=artifact_root,
         source=None if base_may_move or sweep else run.pull_request,
         reviewers=reviewers,
         author=author,
     )
 
 
-def gone(run: RunResult, *, branch_prefix: str = "kernelopt-", sweep: str = "") -> Withdrawal | None:
+def gone(run: RunResult, *, branch_prefix: str = "kernelopt-", sweep: str = "", artifact_root: str = "",
+         searched: Collection[str] | None = None) -> Withdrawal | None:
     """For a run whose `publication` is None: the end of what an earlier one offered from the same source.
 
+    `searched`: the targets whose search came to its end, of a run that came out of a report; None: as the results say.
     None where the run proves nothing: it looked at no target, was ended early, or a target failed or was not searched
     to its end. Without an open pull request on that branch a withdrawal does nothing.
     """
     whole = run.results and not run.stopped and not faster(run)
-    if not whole or any(r.error or r.interrupted or r.limit or r.unreached for r in run.results):
+    if not whole or not all(ended(r) and (searched is None or r.target.name in searched) for r in run.results):
         return None
     names = one_line(", ".join(r.target.name for r in run.results))
     detail = f"At {run.head_sha[:12] or 'the present head'} no candidate passed all gates for {names}."
-    return Withdrawal(branch_name(run, branch_prefix, sweep=sweep), "gain gone", shorten(detail, 500))
+    looked = tuple(r.target.name for r in run.results) if sweep else ()
+    return Withdrawal(branch_name(run, branch_prefix, sweep=sweep), "gain gone", shorten(detail, 500), looked,
+                      artifact_root)
 
 
 def branch_name(run: RunResult, prefix: str = "kernelopt-", *, sweep: str = "") -> str:
@@ -121,18 +143,40 @@ def _defused(text: str) -> str:
     return re.sub(r"([@#]|GH-(?=\d))", "\\1\u2060", text, flags=re.IGNORECASE)
 
 
-def _body(results: tuple[TargetResult, ...], report: Report, note: str, whole_report: str, wiring: Wiring) -> str:
+def _words(p: Proposal) -> str:
+    what = "replaced by a new one" if p.action == "mend" else "removed, since a new search found no gain"
+    return f"{p.state} ({shorten(one_line(p.reason), 300)}); {what}"
+
+
+def _proposed(proposals: Sequence[Proposal]) -> tuple[Block, ...]:
+    return tuple(Paragraph((Mono(p.artifact), f": {_words(p)}.")) for p in proposals)
+
+
+def _body(results: tuple[TargetResult, ...], report: Report, note: str, whole_report: str, wiring: Wiring,
+          swept: tuple[tuple[Block, ...], tuple[str, ...]]) -> str:
     template = environment("publish").get_template("pull_request.md.j2")
     values: Mapping[str, str] = {
-        "first_screen": markdown.blocks_to_markdown(tuple(_headline(r) for r in results)),
-        "folders": markdown.inline(_folders(results)),
-        "call_sites": markdown.blocks_to_markdown((*_call_sites(results), *_wired(wiring))),
+        "first_screen": _markdown(tuple(_headline(r) for r in results)),
+        "folders": markdown.inline(_folders([r.artifact for r in results])),
+        "proposed": _markdown(swept[0]),
+        "removed": markdown.inline(_folders(swept[1])),
+        "imports": _markdown(tuple(
+            Code(f"from {a.replace('/', '.')} import optimize", "python") for a in swept[1]
+            if a.rpartition("/")[2] not in wiring.wired)),
+        "wired_files": markdown.inline(_folders(sorted(wiring.files))),
+        "call_sites": _markdown(_call_sites(
+            [r for r in results if r.target.name not in wiring.wired])),
+        "wired": _markdown(_wired(wiring)),
         "repository_note": markdown.inline((note,)) if note else "",
         "whole_report": whole_report if re.fullmatch(r"https?://[^\s<>()]+", whole_report) else "",
         "release": __version__,
     }
     frame = template.render(report="", **values)
     return template.render(report=markdown.render(report, limit=markdown.BODY_LIMIT - len(frame)), **values)
+
+
+def _markdown(blocks: tuple[Block, ...]) -> str:
+    return markdown.blocks_to_markdown(blocks) if blocks else ""
 
 
 def _headline(r: TargetResult) -> Block:
@@ -156,16 +200,16 @@ def _one_line_of(r: TargetResult) -> str:
     return _defused(one_line(f"{r.target.name}: {n.gain(c)} against {c.baseline} ({n.conditions(c)})"))
 
 
-def _folders(results: tuple[TargetResult, ...]) -> Line:
+def _folders(artifacts: Sequence[str]) -> Line:
     spans: list[str | Mono] = []
-    for r in results:
-        spans += [", ", Mono(r.artifact)] if spans else [Mono(r.artifact)]
+    for artifact in artifacts:
+        spans += [", ", Mono(artifact)] if spans else [Mono(artifact)]
     return tuple(spans)
 
 
-def _call_sites(results: tuple[TargetResult, ...]) -> list[Block]:
-    return [Code(lines, "python") for r in results if (lines := call_site(r.artifact))]
+def _call_sites(results: Sequence[TargetResult]) -> tuple[Block, ...]:
+    return tuple(Code(lines, "python") for r in results if (lines := call_site(r.artifact)))
 
 
-def _wired(wiring: Wiring) -> list[Block]:
-    return [Paragraph((Mono(target), f": {shorten(one_line(words), 300)}.")) for target, words in wiring.said]
+def _wired(wiring: Wiring) -> tuple[Block, ...]:
+    return tuple(Paragraph((Mono(target), f": {shorten(one_line(words), 300)}.")) for target, words in wiring.said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from kernelopt_bot.errors import InputError, UserError
@@ -52,6 +52,24 @@ def check_files(files: Mapping[str, bytes]) -> None:
         raise _rejected("A path is both a file and a folder.", clash)
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
         raise _rejected(f"There is more to publish than {MAX_FILES} files or {MAX_BYTES >> 20} MiB.", "")
+
+
+def check_removed(paths: Iterable[str], artifact_root: str) -> None:
+    """Raises InputError for a path that is not below the artifact root, or may not be published at all."""
+    for path in paths:
+        check_path(path)
+        if not path.startswith(f"{artifact_root}/"):
+            raise _rejected("This file is not below `artifact.root` and may not be removed.", path)
+
+
+def check_call_sites(files: Mapping[str, bytes], permitted: Collection[str], artifact_root: str) -> None:
+    """Raises InputError for a call site that no target's `wire` names, one inside the artifacts, and too much text."""
+    for path, content in files.items():
+        check_path(path)
+        if path not in permitted or not path.endswith(".py") or path.startswith(f"{artifact_root}/"):
+            raise _rejected("No target names this file as its call site.", path)
+        if len(content) > MAX_FILE_BYTES:
+            raise _rejected("The call site's file is larger than 1 MiB.", path)
 
 
 def check_path(path: str) -> None:

@@ -14,7 +14,7 @@ import requests
 from github import Auth, Github
 
 from kernelopt_bot.errors import UserError
-from kernelopt_bot.publish.files import check_files
+from kernelopt_bot.publish.files import check_files, check_removed
 from kernelopt_bot.publish.github_errors import Answered, Denied, Raced, explained, words
 from kernelopt_bot.publish.lifecycle import Lifecycle
 from kernelopt_bot.publish.publication import Publication, Published, Withdrawal
@@ -182,6 +182,7 @@ class GitHubForge:
         Raises UserError; what is left half done then is taken up by the next run.
         """
         check_files(publication.files)
+        check_removed(publication.removed, publication.artifact_root)
         return self._permitted(lambda life: life.publish(publication), publication.branch)
 
     def withdraw(self, withdrawal: Withdrawal) -> Published:

@@ -23,9 +23,10 @@ _MORE = re.compile(r"^KernelOPT-(Tree|Base): ([0-9a-f]{16,64})$", re.MULTILINE)
 _ENVIRONMENT = ("torch", "triton", "device", "capability")
 
 
-def content_key(results: Iterable[TargetResult]) -> str:
-    """SHA-256, in hexadecimal, over the adopted pieces, the verified inputs, the device and the versions."""
-    what = [
+def content_key(results: Iterable[TargetResult], removed: Iterable[str] = ()) -> str:
+    """SHA-256, in hexadecimal, over the adopted pieces, the verified inputs, the device and the versions; `removed` are
+    paths that go away."""
+    what: list[Any] = [
         {
             "path": r.target.path,
             "entry": r.target.entry,
@@ -37,6 +38,8 @@ def content_key(results: Iterable[TargetResult]) -> str:
         for r in sorted(results, key=lambda r: r.target.name)
         if adopted(r)
     ]
+    if gone := sorted(removed):
+        what.append({"removed": gone})
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 

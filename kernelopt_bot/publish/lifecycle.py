@@ -14,6 +14,7 @@ from kernelopt_bot.publish.branches import Branches, Tip
 from kernelopt_bot.publish.github_errors import Answered, Denied
 from kernelopt_bot.publish.key import base_name, key_of
 from kernelopt_bot.publish.marks import DONE, NEW, closed_state, mark_of, marked
+from kernelopt_bot.publish.opened import offered
 from kernelopt_bot.publish.publication import Publication, Published, Why, Withdrawal
 from kernelopt_bot.publish.rest import Json, Rest
 from kernelopt_bot.publish.reviewers import PLACES, chosen, owners_of
@@ -47,6 +48,8 @@ class Lifecycle:
         pull = _open(pulls)
         if tip is not None and not tip.ours:
             return self._stopped(p.branch, tip, pull)
+        if (kept := self._others(p, tip, pull)) is not None:
+            return kept
         there = tip is not None and tip.trailers.key == key and tip.trailers.base == base_name(p.base_ref)
         if pull is None:
             if (ended := _ended(pulls, key, p.base_ref)) is not None:
@@ -75,6 +78,8 @@ class Lifecycle:
             return _told("unchanged", w.branch, tip, pulls[0] if pulls else None, "there is no open pull request")
         if tip is not None and not tip.ours:
             return self._stopped(w.branch, tip, pull)
+        if (kept := self._others(w, tip, pull)) is not None:
+            return kept
         self._close(pull, tip, w.why, w.detail)
         return _told("closed", w.branch, tip, pull, w.why)
 
@@ -100,6 +105,17 @@ class Lifecycle:
             self._close(pull, tip, "already there", "It went in with the pull request that caused it.")
             return _told("closed", branch, tip, pull, "already there")
         return _told("retargeted", branch, tip, pull, f"pull request {source} was merged", again)
+
+    def _others(self, asked: Publication | Withdrawal, tip: Tip | None, pull: Json | None) -> Published | None:
+        """What there is to say where the open pull request offers more than this run looked at; else None."""
+        if not asked.looked or pull is None or tip is None:
+            return None
+        there = offered(self._rest, str(pull["base"]["sha"]), tip.sha, asked.artifact_root)
+        if not (others := sorted(there - set(asked.looked))):
+            return None
+        why = (f"pull request #{pull['number']} offers kernels for {', '.join(others)[:300]}, which this run did not "
+               "look at: merge or close it first")
+        return _told("reported", asked.branch, tip, pull, why)
 
     def _moved(self, p: Publication) -> str:
         at = self._branches.sha(p.base_ref)

@@ -14,7 +14,7 @@ from git import Git
 from git.exc import GitCommandError
 
 from kernelopt_bot.errors import UserError
-from kernelopt_bot.publish.files import check_files
+from kernelopt_bot.publish.files import check_files, check_removed
 from kernelopt_bot.publish.key import key_of, trailers_of, with_trailers
 from kernelopt_bot.publish.publication import Publication, Published
 from kernelopt_bot.report.write import write_whole
@@ -43,6 +43,7 @@ class LocalForge:
     def publish(self, publication: Publication) -> Published:
         """Idempotent: the same key twice gives `unchanged`. Raises UserError; then no branch has changed."""
         check_files(publication.files)
+        check_removed(publication.removed, publication.artifact_root)
         words = (
             write_whole(self._output / "pull-request-title.txt", f"{publication.title}\n".encode()),
             write_whole(self._output / "pull-request.md", publication.body.encode()),
@@ -88,7 +89,7 @@ class LocalForge:
             index = str(Path(scratch) / "index")
             self._git("read-tree", base, index=index)
             there = self._git("ls-tree", "-r", "-z", "--name-only", base, "--", *p.replaced) if p.replaced else ""
-            for path in sorted({x for x in there.split("\0") if x} - p.files.keys()):
+            for path in sorted({x for x in (*there.split("\0"), *p.removed) if x} - p.files.keys()):
                 self._git("update-index", "--force-remove", "--", path, index=index)
             for path, content in sorted(p.files.items()):
                 held = Path(scratch) / "content"

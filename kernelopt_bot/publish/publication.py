@@ -26,6 +26,13 @@ class Publication:
     draft: bool = False
     replaced: tuple[str, ...] = ()
     """Folders of ours that hold nothing but generated files: what the base has there and `files` has not goes away."""
+    removed: tuple[str, ...] = ()
+    """Files of ours that go away; each must be there at `base_sha`."""
+    looked: tuple[str, ...] = ()
+    """The targets that the run looked at, where it stands for no pull request: an open pull request of ours that offers
+    others stays as it is. Empty: everything."""
+    artifact_root: str = ""
+    """Folder below which `looked` has its artifacts."""
     source: int | None = None
     """The causing pull request. With one, a base branch that is no longer at `base_sha` stops the publication: the
     newer push has a run of its own. None for a push or a schedule, where the branch may move on."""
@@ -43,6 +50,9 @@ class Withdrawal:
     why: Why
     detail: str = ""
     """One sentence of plain text, of whatever origin; it is escaped."""
+    looked: tuple[str, ...] = ()
+    artifact_root: str = ""
+    """Both as in `Publication`."""
 
 
 @dataclass(frozen=True)

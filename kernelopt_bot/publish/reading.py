@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from kernelopt_bot.config import FILES, Config, both_files, parse
@@ -16,14 +14,11 @@ from kernelopt_bot.events.payload import pull_request_in
 from kernelopt_bot.publish.github_errors import Answered
 from kernelopt_bot.publish.rest import Json, Rest
 from kernelopt_bot.publish.runs import Runs
+from kernelopt_bot.publish.trees import blob, comparison, files_between, tree
 from kernelopt_bot.targets.marker import opts_out
 
-MOST_FILES = 300
-"""GitHub lists no more of a comparison; a longer one counts as unread.
-https://docs.github.com/en/rest/commits/commits#compare-two-commits"""
 MOST_TEXTS = 20
 """Changed Python files whose text is looked at for the marker. With more, none opts out here: execute looks again."""
-_LONGEST = 1 << 20
 
 _T = TypeVar("_T")
 
@@ -41,18 +36,18 @@ def head_of(rest: Rest, branch: str) -> str | None:
 
 def policy_at(rest: Rest, sha: str) -> Config:
     """The configuration of commit `sha`; all defaults if there is none. Raises InputError, UserError."""
-    root = _tree(rest, sha)
+    root = tree(rest, sha)
     found = {name: root[name] for name in FILES if name in root}
     folder = root.get(".github")
     if folder is not None and folder["type"] == "tree":
-        below = _tree(rest, folder["sha"])
+        below = tree(rest, folder["sha"])
         found |= {f: below[f.rpartition("/")[2]] for f in FILES if f.startswith(".github/") and f[8:] in below}
     files = {name: entry for name, entry in found.items() if entry["mode"] in ("100644", "100755")}
     if len(files) > 1:
         raise both_files()
     for name, entry in files.items():
         try:
-            return parse(_blob(rest, entry["sha"]).decode(), name).config
+            return parse(blob(rest, entry["sha"]).decode(), name).config
         except UnicodeDecodeError:
             raise InputError("the configuration is not UTF-8 text", where=name, fix="save it as UTF-8") from None
     return Config()
@@ -73,7 +68,7 @@ def facts_of(rest: Rest, job: Job, runs: Runs, *, again: bool = False) -> Facts:
     if "commits" in wanted:
         commits = _or_none(lambda: _commits(rest, job.before, head))
     if "changed" in wanted:
-        files = _or_none(lambda: _files(rest, base, head))
+        files = _or_none(lambda: files_between(rest, base, head))
         if files is not None:
             changed = tuple(str(f["filename"]) for f in files)
             opted_out = _or_none(lambda: _opted_out(rest, files)) or frozenset()
@@ -96,32 +91,10 @@ def _or_none(read: Callable[[], _T]) -> _T | None:
         return None
 
 
-def _tree(rest: Rest, sha: str) -> dict[str, Json]:
-    answer = rest.request("GET", f"git/trees/{sha}", doing="reading the configuration")
-    return {str(entry["path"]): entry for entry in answer["tree"]}
-
-
-def _blob(rest: Rest, sha: str) -> bytes:
-    answer = rest.request("GET", f"git/blobs/{sha}", doing="reading a file")
-    try:
-        return base64.b64decode(answer["content"])[:_LONGEST]
-    except binascii.Error:
-        raise InputError("GitHub's answer holds no file", where=sha, fix="run again") from None
-
-
-def _comparison(rest: Rest, base: str, head: str) -> Any:
-    return rest.request("GET", f"compare/{base}...{head}", doing="comparing two commits")
-
-
-def _files(rest: Rest, base: str, head: str) -> list[Json] | None:
-    files = _comparison(rest, base, head)["files"]
-    return files if len(files) < MOST_FILES else None
-
-
 def _commits(rest: Rest, before: str, head: str) -> tuple[Commit, ...]:
     if before:
         try:
-            found = _comparison(rest, before, head)
+            found = comparison(rest, before, head)
             if found["status"] == "ahead" and found["total_commits"] == len(found["commits"]):
                 return tuple(Commit(c["commit"]["message"], len(c["parents"]) > 1) for c in reversed(found["commits"]))
         except Answered as e:
@@ -136,4 +109,4 @@ def _opted_out(rest: Rest, files: list[Json]) -> frozenset[str]:
     if len(texts) > MOST_TEXTS:
         return frozenset()
     return frozenset(
-        str(f["filename"]) for f in texts if opts_out(_blob(rest, f["sha"]).decode(errors="replace")))
+        str(f["filename"]) for f in texts if opts_out(blob(rest, f["sha"]).decode(errors="replace")))

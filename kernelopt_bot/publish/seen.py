@@ -29,6 +29,8 @@ class Seen:
     """Why a gain has no pull request of ours."""
     run_url: str = ""
     """Page of the workflow run."""
+    notes: tuple[tuple[str, str], ...] = ()
+    """(artifact, what became of it) of committed ones, and what else there is to say, with ''."""
 
     @property
     def title(self) -> str:
@@ -43,6 +45,8 @@ class Seen:
             if self.state == "error" and failed:
                 return f"{failed} of {targets} could not be handled"
             if self.state == "nothing":
+                if (looked := sum(bool(what) for what, _ in self.notes)) and not total:
+                    return f"{looked} committed artifact{'' if looked == 1 else 's'} looked at"
                 return f"nothing adopted for {targets}" if total else "no target to optimise"
         return _TITLES[self.state]
 
@@ -69,6 +73,7 @@ def finished(
     pull_url: str = "",
     unpublished: str = "",
     run_url: str = "",
+    notes: tuple[tuple[str, str], ...] = (),
 ) -> Seen:
     """The end of a run: `run` is None where execute left nothing behind (offline, killed, failed before it began).
 
@@ -87,6 +92,6 @@ def finished(
         reason = "the run ended without a result: the runner was lost, or the job was stopped"
     if run is not None and not reason:
         reason = run.stopped
-    return Seen(state, head_sha, reason, run, asked, pull_number, pull_url, unpublished, run_url)
+    return Seen(state, head_sha, reason, run, asked, pull_number, pull_url, unpublished, run_url, notes)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,29 @@ class Held:
     environment: Mapping[str, Any] = field(default_factory=dict)
     since: float | None = None
     """Unix time in seconds of the last commit that changed it; None if unknown."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A committed artifact on the present stack. `state` as `search.verify.State`."""
+
+    artifact: str
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Our open pull requests as they count for a sweep."""
+
+    pulls: int = 0
+    targets: tuple[str, ...] = ()
+    """What they offer: these are not searched again."""
+    waiting: str = ""
+    """Why nothing at all is searched, in words; '' if nothing forbids it."""
+
+
+NONE_OPEN = Opened()
 
 
 @dataclass(frozen=True)
@@ -77,6 +100,15 @@ class Proposal:
     reason: str
 
 
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep came to."""
+
+    verified: tuple[Verified, ...] = ()
+    plan: Plan = Plan()
+    proposals: tuple[Proposal, ...] = ()
+
+
 def amdahl(room: Room) -> float:
     """Gain of the whole if the share reaches its floor: 1 / ((1 - p) + p / s) - 1.
 
@@ -96,16 +128,17 @@ def due(held: Held, stack: Mapping[str, Any], now: float, settings: Sweep) -> st
 
 
 def plan(targets: Sequence[str], held: Sequence[Held], states: Mapping[str, str], rooms: Mapping[str, Room], *,
-         now: float, settings: Sweep, open_pulls: int = 0, open_targets: Iterable[str] = ()) -> Plan:
+         now: float, settings: Sweep, opened: Opened = NONE_OPEN) -> Plan:
     """The searches that pay most, best first.
 
-    `states`: artifact -> state, of those verified today. `rooms` by target, where known. `open_targets` have an open
-    pull request of ours already.
+    `states`: artifact -> state, of those verified today. `rooms` by target, where known.
     """
-    if open_pulls >= settings.open_pull_requests:
-        why = f"{open_pulls} of our pull requests are open, and the limit is {settings.open_pull_requests}"
+    why = opened.waiting
+    if not why and opened.pulls >= settings.open_pull_requests:
+        why = f"{opened.pulls} of our pull requests are open, and the limit is {settings.open_pull_requests}"
+    if why:
         return Plan((), tuple((t, why) for t in targets))
-    own, waiting = {h.target: h for h in held}, frozenset(open_targets)
+    own, waiting = {h.target: h for h in held}, frozenset(opened.targets)
     left = [(t, "a pull request for it is open") for t in targets if t in waiting]
     wanted = [_search(t, own.get(t), states, rooms.get(t, UNKNOWN), now) for t in targets if t not in waiting]
     left += [(s.target, s.reason) for s in wanted if s.expected <= 0.0]

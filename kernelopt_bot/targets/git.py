@@ -131,6 +131,17 @@ class Repository:
         code, output, _ = git(self.root, "merge-base", base, head)
         return output.decode().strip() if code == 0 else ""
 
+    def merged(self, ours: str, theirs: str) -> str:
+        """The hash of a new commit, on no branch, that merges two; '' where they conflict. Raises InputError."""
+        code, output, errors = git(self.root, "merge-tree", "--write-tree", "--no-messages", ours, theirs)
+        if code == 1:
+            return ""
+        if code:
+            raise _damaged(self.root, "merge-tree", errors)
+        made = self.run("-c", "user.name=KernelOPT bot", "-c", "user.email=kernelopt@bot.invalid", "commit-tree",
+                        output.decode().strip(), "-p", ours, "-p", theirs, "-m", "merged to be verified")
+        return made.decode().strip()
+
     def changed(self, base: str, head: str) -> tuple[str, ...]:
         """Sorted POSIX paths that differ between two commits; a rename counts as both its paths."""
         output = self.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff", "--no-textconv",

@@ -85,6 +85,30 @@ def wired(text: str, function: str, entry: str, package: str) -> Wired:
     return Wired(new, tuple(shown))
 
 
+def unwired(text: str, package: str) -> Wired:
+    """The file without what `wired` once inserted for `package`; `lines` are those that go, by their old numbers.
+
+    Raises Declined where it is called in another way too, or what stays would be another program.
+    """
+    alias = f"optimize_{package.rpartition('.')[2]}"
+    call = re.compile(rf"\s*([\w.]+) = {re.escape(alias)}\(\1\){re.escape(MARK)}")
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+    gone = [(number, line.rstrip("\r\n")) for number, line in enumerate(lines, 1)
+            if line.rstrip("\r\n") == f"from {package} import optimize as {alias}"
+            or call.fullmatch(line.rstrip("\r\n"))]
+    new = "".join(line for number, line in enumerate(lines, 1) if number not in {n for n, _ in gone})
+    try:
+        tree = ast.parse(new)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise Declined(f"without it the file does not parse: {error}") from None
+    if any((isinstance(n, ast.Name) and n.id == alias) or (isinstance(n, ast.ImportFrom) and n.module == package)
+           or (isinstance(n, ast.Import) and any(a.name == package for a in n.names)) for n in ast.walk(tree)):
+        raise Declined(f"it calls {package} in another way too")
+    if gone:
+        _same_but_for(tree, text, gone)
+    return Wired(new, tuple(gone), already=not gone)
+
+
 def _function(tree: ast.Module, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
     scope: list[ast.stmt] = tree.body
     found: ast.stmt | None = None
@@ -171,6 +195,8 @@ class Wiring:
     """Changed files by POSIX path, whole."""
     said: tuple[tuple[str, str], ...]
     """(target, one sentence) for each target that asked for it."""
+    wired: tuple[str, ...] = ()
+    """The targets whose call site calls `optimize`, now or already; of artifacts that go: does not call it any more."""
 
 
 def reader_of(repository: Repository, commit: str) -> Callable[[str], bytes | None]:
@@ -188,6 +214,7 @@ def wire(adopted: Iterable[tuple[Target, str]], read: Callable[[str], bytes | No
     """The changes for (target, artifact folder). `read` gives a file of the head commit; None if it is not there."""
     files: dict[str, bytes] = {}
     said: list[tuple[str, str]] = []
+    done: list[str] = []
     for target, artifact in adopted:
         if not target.wire:
             continue
@@ -202,10 +229,35 @@ def wire(adopted: Iterable[tuple[Target, str]], read: Callable[[str], bytes | No
         except Declined as why:
             said.append((target.name, f"{path} is not changed: {why}"))
         else:
+            done.append(target.name)
             if made.already:
                 said.append((target.name, f"{path} calls optimize already"))
                 continue
             files[path] = made.text.encode()
             numbers = " and ".join(str(number) for number, _ in made.lines)
             said.append((target.name, f"{path} calls optimize now: lines {numbers}"))
-    return Wiring(files, tuple(said))
+    return Wiring(files, tuple(said), tuple(done))
+
+
+def unwire(removed: Iterable[tuple[Target, str]], read: Callable[[str], bytes | None]) -> Wiring:
+    """`wire` undone, for (target, artifact folder) of artifacts that go away."""
+    files: dict[str, bytes] = {}
+    said: list[tuple[str, str]] = []
+    done: list[str] = []
+    for target, artifact in removed:
+        if not target.wire:
+            continue
+        path = target.wire.rpartition(":")[0]
+        try:
+            content = files.get(path) or read(path)
+            made = unwired(content.decode(), artifact.replace("/", ".")) if content is not None else None
+        except UnicodeDecodeError:
+            said.append((target.name, f"{path} is not changed: it is not UTF-8"))
+        except Declined as why:
+            said.append((target.name, f"{path} is not changed: {why}"))
+        else:
+            done.append(target.name)
+            if made is not None and not made.already:
+                files[path] = made.text.encode()
+                said.append((target.name, f"{path} calls it no more: {len(made.lines)} lines go"))
+    return Wiring(files, tuple(said), tuple(done))

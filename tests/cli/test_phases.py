@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,119 +13,12 @@ from kernelopt_bot.cli.main import main
 from kernelopt_bot.cli.phases import Order, read_order
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.events.job import Job
-from kernelopt_bot.publish import bundle
-from kernelopt_bot.publish.github import GitHub
-from kernelopt_bot.report.build import build
 from kernelopt_bot.search.result import RunResult
-from tests.github_stand_in import TOKEN, Hub, Repo, start
-from tests.publish.test_bundle import made  # noqa: F401  (a fixture)
-
-PAYLOADS = Path(__file__).parents[1] / "npm/node_modules/@octokit/webhooks-examples/api.github.com/index.json"
-RUN = 4711
-CONFIG = "version: 1\nevents: { quiet_s: 0, runs_a_day: 2 }\n"
+from kernelopt_bot.search.sweep import Opened
+from tests.cli.conftest import RUN, Case
 
 
-@dataclass
-class Case:
-    hub: Hub
-    repo: Repo
-    folder: Path
-    monkeypatch: pytest.MonkeyPatch
-    number: int = 0
-    asking: int = 0
-    """A person's comment on the pull request."""
-
-    @property
-    def head(self) -> str:
-        return self.repo.sha("faster-models")
-
-    def payload(self, event: str, action: str) -> dict[str, Any]:
-        examples = next(e["examples"] for e in json.loads(PAYLOADS.read_text()) if e["name"] == event)
-        payload = copy.deepcopy(next(e for e in examples if e.get("action") == action))
-        payload["repository"]["full_name"] = self.repo.full_name
-        payload["repository"]["default_branch"] = "main"
-        return payload
-
-    def pull_request(self, action: str = "opened") -> dict[str, Any]:
-        payload = self.payload("pull_request", action)
-        pull = payload["pull_request"]
-        payload["number"] = pull["number"] = self.number
-        pull["draft"], pull["state"], pull["user"]["type"] = False, "open", "User"
-        pull["head"] |= {"ref": "faster-models", "sha": self.head}
-        pull["base"] |= {"ref": "main", "sha": self.repo.sha("main")}
-        for side in ("head", "base"):
-            pull[side]["repo"] |= {"id": payload["repository"]["id"], "full_name": self.repo.full_name}
-        return payload
-
-    def comment(self, body: str, login: str = "octocat") -> dict[str, Any]:
-        payload = self.payload("issue_comment", "created")
-        payload["issue"]["number"] = self.number
-        payload["issue"]["pull_request"] = {"url": f"{self.hub.url}/repos/acme/kernels/pulls/{self.number}"}
-        payload["comment"] |= {"body": body, "id": self.asking, "performed_via_github_app": None}
-        payload["comment"]["user"] |= {"login": login, "type": "User"}
-        return payload
-
-    def run(self, phase: str, *arguments: str, event: str = "pull_request",
-            payload: dict[str, Any] | None = None) -> int:
-        path = self.folder / "event.json"
-        path.write_text(json.dumps(payload if payload is not None else self.pull_request()))
-        (self.folder / "outputs").unlink(missing_ok=True)
-        values = {
-            "GITHUB_EVENT_NAME": event, "GITHUB_EVENT_PATH": str(path), "GITHUB_API_URL": self.hub.url,
-            "GITHUB_REPOSITORY": self.repo.full_name, "GITHUB_TOKEN": TOKEN, "GITHUB_RUN_ID": str(RUN),
-            "GITHUB_OUTPUT": str(self.folder / "outputs"), "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
-            "KERNELOPT_APP": self.hub.app, "GITHUB_ACTIONS": "true"}
-        for name, value in values.items():
-            self.monkeypatch.setenv(name, value)
-        return main([phase, "--job", str(self.job), *arguments])
-
-    def publish(self, result: str = "success") -> int:
-        return self.run("publish", "--bundle", str(self.folder / "bundle"), "--execute-result", result)
-
-    @property
-    def job(self) -> Path:
-        return self.folder / "job.json"
-
-    @property
-    def outputs(self) -> dict[str, str]:
-        return dict(line.split("=", 1) for line in (self.folder / "outputs").read_text().splitlines())
-
-    @property
-    def check(self) -> dict[str, Any]:
-        [check] = self.repo.checks.values()
-        return check
-
-    def execute(self, run: RunResult, root: Path) -> None:
-        """What the phase writes for this job, of a search that found `run`."""
-        job = read_order(self.job).job
-        run = replace(run, head_sha=job.head_sha, base_sha=job.base_sha, repository=job.repository,
-                      pull_request=job.number)
-        bundle.write(self.folder / "bundle", job, run, build(run), root)
-
-
-@pytest.fixture
-def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
-    hub = start(tmp_path / "hub")
-    repo = hub.create_repo("acme/kernels", {"models/block.py": "x = 1\n", ".kernelopt.yml": CONFIG})
-    repo.commit("faster-models", {"models/block.py": "x = 2\n"})
-    case = Case(hub, repo, tmp_path, monkeypatch)
-    case.number, case.asking = _opened(case)
-    repo.permissions["octocat"] = "write"
-    yield case
-    hub.stop()
-    assert hub.violations == []
-
-
-def _opened(case: Case) -> tuple[int, int]:
-    """The pull request, and a comment on it."""
-    github = GitHub("acme/kernels", TOKEN, base_url=case.hub.url, seconds_between_writes=None)
-    number = github.request("POST", "pulls", {"base": "main", "head": "faster-models", "title": "Faster"})["number"]
-    comment = github.request("POST", f"issues/{number}/comments", {"body": "/kernelopt ..."})["id"]
-    case.repo.comments[comment]["user"]["login"] = "octocat"
-    return int(number), int(comment)
-
-
-def test_from_the_event_to_the_pull_request(case: Case, made: tuple[RunResult, Path],  # noqa: F811
+def test_from_the_event_to_the_pull_request(case: Case, made: tuple[RunResult, Path],
                                             capsys: pytest.CaptureFixture[str]) -> None:
     before = len(case.hub.log)
     assert case.run("authorise") == 0, capsys.readouterr()
@@ -160,7 +48,7 @@ def test_a_lost_runner_leaves_no_open_check(case: Case) -> None:
     assert case.outputs["operation"] == "reported" and "KernelOPT" in (case.folder / "summary.md").read_text()
 
 
-def test_a_bundle_that_was_touched_is_refused_and_said(case: Case, made: tuple[RunResult, Path]) -> None:  # noqa: F811
+def test_a_bundle_that_was_touched_is_refused_and_said(case: Case, made: tuple[RunResult, Path]) -> None:
     case.run("authorise")
     case.execute(*made)
     (case.folder / "bundle/evil.py").write_text("x = 1\n")
@@ -168,7 +56,7 @@ def test_a_bundle_that_was_touched_is_refused_and_said(case: Case, made: tuple[R
     assert case.check["conclusion"] == "failure" and len(case.repo.pulls) == 1
 
 
-def test_a_newer_push_stops_the_publication(case: Case, made: tuple[RunResult, Path]) -> None:  # noqa: F811
+def test_a_newer_push_stops_the_publication(case: Case, made: tuple[RunResult, Path]) -> None:
     case.run("authorise")
     case.execute(*made)
     old = case.head
@@ -258,6 +146,7 @@ def test_a_malformed_job(tmp_path: Path, text: str) -> None:
 
 
 def test_a_job_comes_back_as_it_was(tmp_path: Path) -> None:
-    order = Order(Job("schedule", "", "acme/kernels", "a" * 40, "a" * 40, sweep=True, source_branch="main"), "b" * 40)
+    order = Order(Job("schedule", "", "acme/kernels", "a" * 40, "a" * 40, sweep=True, source_branch="main"), "b" * 40,
+                  Opened(2, ("encoder",), "x"))
     phases.write_order(order, tmp_path / "job.json")
     assert read_order(tmp_path / "job.json") == order

@@ -80,6 +80,10 @@ class Repo:
         return f"{self.owner}/{self.name}"
 
     def git(self, *command: str, stdin: bytes | None = None, **environment: str) -> str:
+        """Without white space at the ends. Raises GitFailed."""
+        return self.raw(*command, stdin=stdin, **environment).decode().strip()
+
+    def raw(self, *command: str, stdin: bytes | None = None, **environment: str) -> bytes:
         """Raises GitFailed."""
         done = subprocess.run(
             ["git", "-C", str(self.path), *command],
@@ -90,7 +94,7 @@ class Repo:
         )
         if done.returncode:
             raise GitFailed(done.stderr.decode().strip())
-        return done.stdout.decode().strip()
+        return done.stdout
 
     def sha(self, revision: str) -> str:
         """'' if there is no such thing."""

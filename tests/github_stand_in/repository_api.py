@@ -42,7 +42,7 @@ def create_blob(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> An
 def get_blob(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
     if not repo.sha(f"{a['file_sha']}^{{blob}}"):
         return not_found()
-    content = repo.git("cat-file", "blob", a["file_sha"]).encode()
+    content = repo.raw("cat-file", "blob", a["file_sha"])
     return 200, {
         "sha": a["file_sha"],
         "node_id": "B_1",

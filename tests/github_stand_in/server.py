@@ -88,6 +88,8 @@ def shared_description() -> Description:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Else each answer waits 40 ms for the acknowledgement of its headers.
+    disable_nagle_algorithm = True
     hub: Hub
     _drop = False
     _delay_s = 0.0

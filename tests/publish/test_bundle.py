@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from kernelopt_bot.report.facts import faster
 from kernelopt_bot.report.machine import machine_data
 from kernelopt_bot.report.restore import restore
 from kernelopt_bot.search.result import RunResult, Trial
+from kernelopt_bot.search.sweep import Proposal, Swept, Verified
 from tests.compiler.candidates import LAYER_NORM, layer_norm_plan
 from tests.report import results
 
@@ -63,7 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunResult, Path]:
 @pytest.fixture
 def folder(made: tuple[RunResult, Path], tmp_path: Path) -> Path:
     run, root = made
-    bundle.write(tmp_path / "bundle", JOB, run, build(run), root, [bundle.Verified(ARTIFACT, "stale", "other torch")])
+    bundle.write(tmp_path / "bundle", JOB, run, build(run), root, Swept((Verified(ARTIFACT, "stale", "other torch"),)))
     return tmp_path / "bundle"
 
 
@@ -81,7 +82,8 @@ def read(folder: Path, job: Job = JOB, root: str = "kernelopt_kernels") -> bundl
 def test_what_execute_wrote_is_published_unchanged(made: tuple[RunResult, Path], folder: Path) -> None:
     run, root = made
     held = read(folder)
-    assert held.verified == (bundle.Verified(ARTIFACT, "stale", "other torch"),)
+    assert held.account.swept == Swept((Verified(ARTIFACT, "stale", "other torch"),))
+    assert held.account.ended == (results.TARGET.name,)
     assert content_key(faster(held.run)) == content_key(faster(run)), "one result, one key"
     pair = [publication(r, build(r), place, base_ref="faster-models", base_sha=SHA)
             for r, place in ((run, root), (held.run, held.root))]
@@ -150,6 +152,10 @@ def _target(key: str, value: object) -> Callable[[Path], object]:
 
 def _claim(key: str, value: object) -> Callable[[Path], object]:
     return lambda folder: _edit(folder / "bundle.json", lambda d: d.update({key: value}))
+
+
+def _account(**changes: object) -> Callable[[Path], object]:
+    return lambda folder: _edit(folder / "account.json", lambda d: d["swept"].update(changes))  # type: ignore[attr-defined]
 
 
 def _append(name: str, text: str) -> Callable[[Path], object]:
@@ -232,6 +238,13 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "another kernel than the report's": (_other_kernel, "not what this release writes"),
     "other options than the report's": (_other_options, "other compiler options"),
     "another class": (_target("entry", "Other"), "another target"),
+    "a removal from a job that sweeps nothing": (_account(proposals=[asdict(Proposal(ARTIFACT, "stale", "remove",
+                                                                                     "x"))]), "proposals"),
+    "a removal out of the root": (_account(verified=[asdict(Verified(".github/workflows", "stale"))]), "another place"),
+    "a removal of the root": (_account(verified=[asdict(Verified("kernelopt_kernels", "stale"))]), "another place"),
+    "a removal beside the root": (_account(verified=[asdict(Verified("kernelopt_kernels/../src", "stale"))]), "place"),
+    "one artifact twice": (_account(verified=[asdict(Verified(ARTIFACT, s)) for s in ("stale", "verified")]), "twice"),
+    "a search of no target": (lambda f: _edit(f / "account.json", lambda d: d.update(ended=["x"])), "no report"),
     "not JSON": (lambda f: (f / "report.json").write_text("[" * 100_000), "malformed"),
 }
 

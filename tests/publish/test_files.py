@@ -77,3 +77,21 @@ def test_paths_that_git_or_other_systems_read_otherwise(path: str) -> None:
 @pytest.mark.parametrize("path", [".gitattributes", "a/.gitignore", "a b/é.py", "github/x"])
 def test_plain_paths_pass(path: str) -> None:
     files.check_path(path)
+
+
+@pytest.mark.parametrize("path", ["src/model.py", "kernels", "kernels_old/x.py", "kernels/../x.py", ".github/x.yml",
+                                  "kernels/.git/x", "/kernels/x.py"])
+def test_nothing_outside_the_artifacts_is_removed(path: str) -> None:
+    files.check_removed(["kernels/block/manifest.json"], "kernels")
+    with pytest.raises(InputError):
+        files.check_removed(["kernels/block/manifest.json", path], "kernels")
+
+
+@pytest.mark.parametrize(("path", "size"), [
+    ("other.py", 1), (".github/x.py", 1), ("kernels/x.py", 1), ("../x.py", 1), ("app.txt", 1),
+    ("app.py", (1 << 20) + 1)])
+def test_call_sites_are_those_that_were_named(path: str, size: int) -> None:
+    permitted = {"app.py", ".github/x.py", "kernels/x.py", "../x.py", "app.txt"}
+    files.check_call_sites({"app.py": b"x"}, permitted, "kernels")
+    with pytest.raises(InputError):
+        files.check_call_sites({path: b"x" * size}, permitted, "kernels")

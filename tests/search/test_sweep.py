@@ -10,7 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelopt_bot.config import Sweep
-from kernelopt_bot.search.sweep import DAY_S, UNKNOWN, Held, Plan, Room, amdahl, due, held_in, plan, rooms_in, settle
+from kernelopt_bot.search.sweep import (
+    DAY_S,
+    UNKNOWN,
+    Held,
+    Opened,
+    Plan,
+    Room,
+    amdahl,
+    due,
+    held_in,
+    plan,
+    rooms_in,
+    settle,
+)
 
 NOW = 1_000 * DAY_S
 STACK = {"torch": "2.11.0", "triton": "3.6.0", "device": "NVIDIA H200"}
@@ -54,12 +67,14 @@ def test_most_expected_gain_first() -> None:
 
 def test_caps() -> None:
     settings = Sweep(targets=1, open_pull_requests=2)
-    made = plan(["a", "b", "c"], [], {}, {}, now=NOW, settings=settings, open_pulls=1, open_targets=["a"])
+    made = plan(["a", "b", "c"], [], {}, {}, now=NOW, settings=settings, opened=Opened(1, ("a",)))
     assert names(made) == ["b"]
     assert dict(made.left) == {"a": "a pull request for it is open",
                                "c": "others are expected to gain more, and the limit is 1 a sweep"}
-    none = plan(["a"], [], {}, {}, now=NOW, settings=settings, open_pulls=2)
+    none = plan(["a"], [], {}, {}, now=NOW, settings=settings, opened=Opened(2))
     assert not none.searches and "2 of our pull requests are open" in none.left[0][1]
+    none = plan(["a"], [], {}, {}, now=NOW, settings=settings, opened=Opened(waiting="its own is open"))
+    assert none == Plan((), (("a", "its own is open"),))
 
 
 def test_what_a_person_edited_is_left_to_a_person() -> None:
@@ -73,7 +88,7 @@ def test_every_target_is_searched_or_named_once(
         given: list[tuple[str, float, float]], waiting: list[str], most: int, pulls: int) -> None:
     targets = sorted({name for name, _, _ in given})
     made = plan(targets, [held(t, 3) for t in targets[::2]], {}, {n: Room(p, s) for n, p, s in given}, now=NOW,
-                settings=Sweep(targets=most, open_pull_requests=3), open_pulls=pulls, open_targets=waiting)
+                settings=Sweep(targets=most, open_pull_requests=3), opened=Opened(pulls, tuple(waiting)))
     assert sorted([*names(made), *(name for name, _ in made.left)]) == targets
     assert len(made.searches) <= most and not set(names(made)) & set(waiting)
     gains = [s.expected for s in made.searches]

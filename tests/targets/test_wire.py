@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelopt_bot.targets.target import Target
-from kernelopt_bot.targets.wire import Declined, wire, wired
+from kernelopt_bot.targets.wire import Declined, unwired, wire, wired
 
 TEXT = '''"""Serves the model."""
 from __future__ import annotations
@@ -122,3 +122,20 @@ def test_several_targets_and_what_is_said() -> None:
     assert said["bad"] == "bad.py is not changed: it is not UTF-8"
     assert said["lost"] == "lost.py is not changed: there is no file lost.py"
     assert "none" not in said
+
+
+def test_what_was_inserted_goes_again_to_the_byte() -> None:
+    text = "from net import Net\r\n\r\n\r\ndef make():\r\n    net = Net()  # the model\r\n    return net\r\n"
+    made = wired(text, "make", "Net", "kernels.net")
+    back = unwired(made.text, "kernels.net")
+    assert back.text == text and [n for n, _ in back.lines] == [n for n, _ in made.lines]
+    assert unwired(text, "kernels.net").already
+
+
+@pytest.mark.parametrize("line", ["other = optimize_net(other)\n", "import kernels.net\n", "x = optimize_net\n",
+                                  "from kernels.net import status\n"])
+def test_a_call_of_a_person_s_own_is_left_alone(line: str) -> None:
+    text = "from net import Net\n\n\ndef make():\n    net = Net()\n    return net\n"
+    made = wired(text, "make", "Net", "kernels.net")
+    with pytest.raises(Declined, match="in another way"):
+        unwired(made.text + line, "kernels.net")

@@ -1,0 +1,50 @@
+"""The call sites that a publication changes, read by REST at the job's commit.
+
+Which file that is says the configuration of that commit, never the bundle: a target of the report is only looked up by
+its path and class. The commit's author may name any Python file; the change is two lines, which `targets.wire` proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kernelopt_bot.config import Config, Traced
+from kernelopt_bot.config_sources import listed
+from kernelopt_bot.publish.files import check_call_sites
+from kernelopt_bot.publish.rest import Json, Rest
+from kernelopt_bot.publish.trees import PLAIN, blob, entry_at
+from kernelopt_bot.search.result import TargetResult
+from kernelopt_bot.targets.source import LIMIT
+from kernelopt_bot.targets.wire import Wiring, wire
+
+
+def call_sites(rest: Rest, commit: str, config: Config, adopted: Sequence[tuple[TargetResult, str]],
+               change: Callable[..., Wiring] = wire) -> Wiring:
+    """The changes at `commit` for (result, artifact folder); `config` is the policy. `change`: `targets.wire.wire`, or
+    `unwire` for artifacts that go away. Raises UserError, InputError."""
+    if not adopted:
+        return Wiring({}, ())
+    known: dict[str, dict[str, Json]] = {}
+    targets = listed(Traced(config), reader_at(rest, commit, PLAIN, known)).config.targets
+    wanted = {(t.path, t.entry): t.wire for t in targets if t.wire}
+    asked = [(replace(r.target, wire=wanted[at]), artifact) for r, artifact in adopted
+             if (at := (r.target.path, r.target.entry)) in wanted]
+    # What is published keeps no executable mode.
+    made = change(asked, reader_at(rest, commit, PLAIN[:1], known)) if asked else Wiring({}, ())
+    check_call_sites(made.files, {w.rpartition(":")[0] for w in wanted.values()}, config.artifact.root)
+    return made
+
+
+def reader_at(rest: Rest, commit: str, modes: tuple[str, ...],
+              known: dict[str, dict[str, Json]]) -> Callable[[str], bytes | None]:
+    """Files of `commit` of these modes and of at most `targets.source.LIMIT` bytes; None for all others. `known`: as
+    `entry_at` takes it."""
+
+    def read(path: str) -> bytes | None:
+        entry = entry_at(rest, commit, path, known)
+        if entry is None or entry["type"] != "blob" or entry["mode"] not in modes or int(entry.get("size", 0)) > LIMIT:
+            return None
+        return blob(rest, str(entry["sha"]), LIMIT)
+
+    return read
