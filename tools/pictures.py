@@ -24,8 +24,6 @@ from PIL import Image, ImageChops
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from record_result import run_result
-
 from kernelopt_bot.publish import shown
 from kernelopt_bot.publish.checks import Annotation, class_line, notes_of
 from kernelopt_bot.publish.content import publication
@@ -33,6 +31,7 @@ from kernelopt_bot.publish.dashboard import Board, Held, Sweep, Unoptimised
 from kernelopt_bot.publish.dashboard import body as dashboard_body
 from kernelopt_bot.publish.seen import Seen, finished
 from kernelopt_bot.report.build import build
+from kernelopt_bot.report.restore import restore
 from kernelopt_bot.report.summary import summarise
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,7 +130,7 @@ def failed() -> Seen:
 
 def pull_request() -> str:
     """The body's first screen; of the report below, what a folded page shows."""
-    run = run_result(record("optimize_conv_groupnorm_h200"))
+    run = restore(json.dumps(record("optimize_conv_groupnorm_h200")).encode())
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / run.results[0].artifact
         folder.mkdir(parents=True)

@@ -96,7 +96,7 @@ class _Target(_Part):
     closure: tuple[_Text, ...]
     inputs_origin: _Text
     error: _Text
-    error_kind: _Text
+    error_kind: _Text = ""
     headline: Comparison | None
     stitched: tuple[_Verdict, ...]
     covered: tuple[_Text, ...]
@@ -155,7 +155,7 @@ class _Report(_Part):
     noise: tuple[_Noise, ...]
     baselines: tuple[_Baseline, ...]
     levers: tuple[_Lever, ...]
-    sets: tuple[_Set, ...]
+    sets: tuple[_Set, ...] = ()
     environment: Mapping[str, Mapping[str, Any]]
     secret: Mapping[str, _Text]
 
