@@ -66,7 +66,7 @@ def notes_of(seen: Seen, line_of: Callable[[str, str], int]) -> tuple[Annotation
                 line_of(t.path, t.entry),
                 "notice" if good else "warning",
                 f"{shorten(t.entry, _TITLE - 30)} {'can be faster' if good else 'could not be optimised'}",
-                f"{gain_words(t)}. The kernels are in {t.artifact}." if good else t.reason,
+                f"{gain_words(t)}. The files that do it are in {t.artifact}." if good else t.reason,
             )
         )
     return tuple(found)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.report import numbers as n
 from kernelopt_bot.report.section import call_site
-from kernelopt_bot.search.result import Comparison
+from kernelopt_bot.search.result import Comparison, Noise
 
 Outcome = Literal["faster", "unchanged", "error"]
 
@@ -33,7 +33,11 @@ class TargetSummary:
     """No gate stopped them: a better one was adopted, or they gained too little to be judged."""
     reason: str
     """The error, or the levers' own words why nothing was adopted."""
+    levers: tuple[tuple[str, str], ...]
+    """(lever, why it adopted nothing or not more)."""
     baselines: tuple[Comparison, ...]
+    noise: Noise | None
+    """The A/A control: the same code against itself."""
     artifact: str
     call_site: str
     """Made from the folder's name: readers paste it."""
@@ -93,7 +97,7 @@ def _target(data: Mapping[str, Any], t: Mapping[str, Any]) -> TargetSummary:
         raise ValueError(f"of {name}: faster, without an interval above 1")
     error = _text(t["error"])
     levers = [x for x in data["levers"] if x["target"] == name]
-    words = "; ".join(f"{_text(x['lever'])}: {_text(x['reason'])}" for x in levers if x["reason"])
+    why = tuple((_text(x["lever"]), _text(x["reason"])) for x in levers if x["reason"])
     counts = [x for x in data["rejected"] if x["target"] == name]
     return TargetSummary(
         name,
@@ -105,11 +109,13 @@ def _target(data: Mapping[str, Any], t: Mapping[str, Any]) -> TargetSummary:
         sum(int(_number(x["adopted"])) for x in counts),
         _stopped(counts),
         sum(int(_number(x["passed_over"])) for x in counts),
-        error or words,
+        error or "; ".join(f"{lever}: {reason}" for lever, reason in why),
+        why,
         tuple(c for b in data["baselines"] if b["target"] == name and (c := _measured(b["gain"])) is not None),
+        next((_noise(x) for x in data["noise"] if x["target"] == name), None),
         _text(t["artifact"]),
         call_site(_text(t["artifact"])),
-        _environment(data["environment"].get(name, {})),
+        environment_words(data["environment"].get(name, {})),
     )
 
 
@@ -121,7 +127,8 @@ def _stopped(entries: list[Mapping[str, Any]]) -> dict[str, int]:
     return {gate: count for gate, count in counts.items() if count}
 
 
-def _environment(found: Mapping[str, Any]) -> str:
+def environment_words(found: Mapping[str, Any]) -> str:
+    """`NVIDIA H200, torch 2.11.0, triton 3.6.0` of a result's `environment`; '' where unknown."""
     gpu = found.get("gpu")
     device = gpu.get("name") if isinstance(gpu, Mapping) else found.get("cpu")
     versions = [f"{name} {found[name]}" for name in ("torch", "triton") if found.get(name)]
@@ -156,6 +163,16 @@ def _measured(c: Mapping[str, Any] | None) -> Comparison | None:
         return comparison(c)
     except (OverflowError, TypeError, ValueError):
         return None
+
+
+def _noise(x: Mapping[str, Any]) -> Noise | None:
+    """None where the figures are none."""
+    try:
+        made = Noise(_number(x["speedup"]), _number(x["low"]), _number(x["high"]), int(_number(x["pairs"])))
+    except (OverflowError, TypeError, ValueError):
+        return None
+    figures = (made.speedup, made.low, made.high)
+    return made if all(math.isfinite(f) and f > 0 for f in figures) else None
 
 
 def gain_words(t: TargetSummary) -> str:

@@ -143,7 +143,7 @@ def test_annotations_stand_at_the_models_class() -> None:
     ]
     assert notes[0].message == (
         "1.210x (95% interval 1.190x to 1.240x) against max-autotune. "
-        "The kernels are in kernelopt_kernels/transformer_block."
+        "The files that do it are in kernelopt_kernels/transformer_block."
     )
     assert "ModuleNotFoundError: einops" in notes[1].message
     assert notes_of(Seen("queued", "b" * 40), lambda path, entry: 1) == ()

@@ -13,10 +13,16 @@ from rich.console import Console
 from kernelopt_bot.report.blocks import Block, Details, Report
 from kernelopt_bot.report.build import build
 from kernelopt_bot.report.machine import render_json
-from kernelopt_bot.report.markdown import beside, render
+from kernelopt_bot.report import markdown
+from kernelopt_bot.report.markdown import beside
 from kernelopt_bot.report.terminal import print_report
 from kernelopt_bot.search.result import RunResult, TargetResult, Trial
 from tests.report import results
+
+
+def render(*arguments: Any, **more: Any) -> str:
+    """Figures are held together by spaces that do not break."""
+    return markdown.render(*arguments, **more).replace("\u00a0", " ")
 
 
 def one(result: TargetResult, **changes: object) -> RunResult:
