@@ -20,6 +20,7 @@ from kernelopt_bot.publish.runs import Runs
 from kernelopt_bot.report.write import write_whole
 
 TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
+APP_TOKEN = "KERNELOPT_APP_TOKEN"
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,16 @@ def workflow(environment: Mapping[str, str]) -> Workflow:
 
 def take_token() -> str:
     """The token of this process, which nothing that it starts may find; masked in the log where there is a runner."""
-    token = next((t for t in [os.environ.pop(name, "") for name in TOKENS] if t), "")
+    return _masked(next((t for t in [os.environ.pop(name, "") for name in TOKENS] if t), ""))
+
+
+def take_app_token() -> str:
+    """The same for the token of an App, minted for publish alone: branch and pull request are the App's then, so that
+    their checks start by themselves. Check run and comment stay with the job's token, which made them."""
+    return _masked(os.environ.pop(APP_TOKEN, ""))
+
+
+def _masked(token: str) -> str:
     if token and os.environ.get("GITHUB_ACTIONS") == "true":
         click.echo(f"::add-mask::{token}", err=True)
     return token
