@@ -130,8 +130,9 @@ def failed() -> Seen:
         model.parent.mkdir()
         (Path(scratch) / ".kernelopt.yml").write_text("version: 1\n")
         text = (ROOT / "examples" / "demo" / "host_bound.py").read_text()
-        model.write_text(re.sub(r"^import torch$", "import a_package_of_yours\nimport torch", text, count=1, flags=re.M))
-        command = [sys.executable, "-m", "kernelopt_bot", "optimize", "models/host_bound.py", "--device", "cpu", "--json"]
+        model.write_text(text.replace("\nimport torch\n", "\nimport a_package_of_yours\nimport torch\n", 1))
+        command = [sys.executable, "-m", "kernelopt_bot", "optimize", "models/host_bound.py", "--device", "cpu",
+                   "--json"]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, timeout=300,
                               check=False)

@@ -135,6 +135,7 @@ def test_the_dockerfile() -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", text, re.M)
     assert {"cpu", "cuda"} <= set(stages) and stages[-1] == "cuda", "the default target"
     assert text.count("USER 65534:65534") == 2
+    assert re.search(r"^ARG CUDA_BASE=nvidia/cuda:[\w.-]+@sha256:[0-9a-f]{64}$", text, re.M)
     linter = shutil.which("hadolint") or Path(sys.executable).with_name("hadolint")
     if not Path(linter).exists():
         pytest.skip("hadolint is not installed")

@@ -4,16 +4,17 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from kernelopt_bot.report import markdown
 from kernelopt_bot.report.blocks import Block, Details, Report
 from kernelopt_bot.report.build import build
 from kernelopt_bot.report.machine import render_json
-from kernelopt_bot.report import markdown
 from kernelopt_bot.report.markdown import beside
 from kernelopt_bot.report.terminal import print_report
 from kernelopt_bot.search.result import RunResult, TargetResult, Trial
