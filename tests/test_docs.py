@@ -104,7 +104,7 @@ def test_the_readme_s_configuration_is_valid() -> None:
 
 def test_every_message_of_the_troubleshooting_page_is_in_the_code() -> None:
     rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "troubleshooting.md").read_text(), re.M)
-    code = "\n".join(m.read_text() for m in MODULES)
+    code = "\n".join(m.read_text() for m in [*MODULES, *sorted((ROOT / "tools").glob("*.sh"))])
     code = re.sub(r'"\s*\n\s*f?"', "", code)
     assert len(rows) >= 12
     for message in rows:
