@@ -67,6 +67,8 @@ class Workflow:
     server: str
     app: str
     """Slug of the App whose token it is: only the App that made a check run may change it."""
+    writer: str = ""
+    """Login of who makes branches, pull requests and the dashboard, where an App's own token does; '': `login`."""
 
     @property
     def external_id(self) -> str:
@@ -92,9 +94,10 @@ def workflow(environment: Mapping[str, str]) -> Workflow:
     if not repository or not run.isdecimal():
         raise InputError("GITHUB_REPOSITORY or GITHUB_RUN_ID is not that of a workflow run", where="the environment",
                          fix="run this phase in a workflow; by hand use `kernelopt optimize PATH`")
+    writer = environment.get("KERNELOPT_APP_SLUG", "")
     return Workflow(repository, int(run), environment.get("GITHUB_RUN_ATTEMPT", "1"),
                     environment.get("GITHUB_SERVER_URL", "") or "https://github.com",
-                    environment.get("KERNELOPT_APP", "") or "github-actions")
+                    environment.get("KERNELOPT_APP", "") or "github-actions", f"{writer}[bot]" if writer else "")
 
 
 def take_token() -> str:

@@ -18,7 +18,7 @@ from kernelopt_bot.events.settings import Policy
 from kernelopt_bot.publish import bundle
 from kernelopt_bot.publish.bundle import Bundle
 from kernelopt_bot.publish.content import branch_name, gone, publication
-from kernelopt_bot.publish.github import GitHub, GitHubForge
+from kernelopt_bot.publish.github import GitHubForge
 from kernelopt_bot.publish.publication import Published
 from kernelopt_bot.publish.reading import facts_of, policy_at
 from kernelopt_bot.publish.seen import Seen, finished
@@ -43,8 +43,8 @@ def command(path: Path, made: Path, result: str, where: str) -> int:
     token = phases.take_token()
     here = phases.workflow(os.environ)
     order = phases.read_order(path)
-    github, forge = GitHub(here.repository, token), GitHubForge(here.repository, phases.take_app_token() or token)
-    config = policy_at(github, order.policy_sha)
+    forge = GitHubForge(here.repository, token, app_token=phases.take_app_token())
+    config = policy_at(forge.github, order.policy_sha)
     job = order.job
     if job.operation == "close":
         ended = _source_closed(forge, job, config)
@@ -52,9 +52,8 @@ def command(path: Path, made: Path, result: str, where: str) -> int:
         click.echo(outcome.said(ended))
         return 0
     with tempfile.TemporaryDirectory(prefix="kernelopt-publish-") as scratch:
-        held, seen, published, error = _judged(github, forge, here, order, config, made, Path(scratch), result,
-                                               where)
-    _shown(github, here, job, seen)
+        held, seen, published, error = _judged(forge, here, order, config, made, Path(scratch), result, where)
+    _shown(forge, here, job, seen)
     _outputs(held, published, made)
     click.echo(outcome.said(published))
     if error:
@@ -62,8 +61,8 @@ def command(path: Path, made: Path, result: str, where: str) -> int:
     return 0
 
 
-def _judged(github: GitHub, forge: GitHubForge, here: Workflow, order: Order, config: Config, made: Path,
-            scratch: Path, result: str, where: str) -> tuple[Bundle | None, Seen, Published, UserError | None]:
+def _judged(forge: GitHubForge, here: Workflow, order: Order, config: Config, made: Path, scratch: Path, result: str,
+            where: str) -> tuple[Bundle | None, Seen, Published, UserError | None]:
     """What was published, and what is to be seen of it. An error is raised only after it was shown."""
     job = order.job
     about = {"head_sha": job.head_sha, "asked": job.asked_by_person, "run_url": here.url}
@@ -72,7 +71,7 @@ def _judged(github: GitHub, forge: GitHubForge, here: Workflow, order: Order, co
     try:
         if (made / "bundle.json").exists():
             held = bundle.read(made, scratch, job, config.artifact.root)
-        refused = recheck(job, facts_of(github, job, here.runs(github), again=True), Policy.of(config))
+        refused = recheck(job, facts_of(forge.github, job, here.runs(forge.github), again=True), Policy.of(config))
         if refused is not None:
             seen = Seen("refused", job.head_sha, refused.reason, asked=job.asked_by_person, run_url=here.url)
             return held, seen, Published("reported", reason=refused.reason), None
@@ -118,17 +117,17 @@ def _source_closed(forge: GitHubForge, job: Job, config: Config) -> Published:
     return forge.source_closed(ours, job.number, merged_into=pull.base_ref if pull.merged else "")
 
 
-def _shown(github: GitHub, here: Workflow, job: Job, seen: Seen) -> None:
+def _shown(forge: GitHubForge, here: Workflow, job: Job, seen: Seen) -> None:
     """Each of these alone may be refused; the result stands. Nothing is checked out, so annotations stand at line 1."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     place = Place(job.number or None, here.external_id, here.app, Path(summary) if summary else None)
-    for failed in show(github, seen, place, lambda path: ""):
+    for failed in show(forge.github, seen, place, lambda path: ""):
         click.echo(f"note: {failed}", err=True)
     if job.comment_id:
         with phases.said_only("reacting"):
             content = REACTIONS["done" if seen.state in ("gained", "nothing") else "failed"]
-            github.request("POST", f"issues/comments/{job.comment_id}/reactions", {"content": content},
-                           repeatable=True, doing="reacting to a comment")
+            forge.github.request("POST", f"issues/comments/{job.comment_id}/reactions", {"content": content},
+                                 repeatable=True, doing="reacting to a comment")
 
 
 def _outputs(held: Bundle | None, published: Published, made: Path) -> None:

@@ -43,7 +43,7 @@ def test_inputs_say_their_default() -> None:
         said = given["description"].rpartition("Default is ")[2].rstrip(".")
         default = str(given["default"])
         known = {"${{ github.token }}": "the job's own token"}
-        assert said.startswith("empty, ") if not default else said == known.get(default, f"`{default}`"), name
+        assert said == known.get(default, f"`{default}`") or (not default and said.startswith("empty, ")), name
 
 
 def test_outputs_are_those_that_the_phases_write() -> None:
@@ -91,18 +91,21 @@ def test_execute_gets_no_token() -> None:
     assert STEP["env"]["KERNELOPT_APP_TOKEN"] == "${{ inputs.phase == 'publish' && inputs.app-token || '' }}"
 
 
-def test_an_apps_token_is_minted_in_publish_alone_and_may_do_no_more_than_publish() -> None:
+def test_an_apps_token_is_minted_in_publish_alone_for_branches_and_pull_requests() -> None:
     minting = [(job, s) for job, x in CALLED["jobs"].items() for s in x["steps"]
                if s.get("uses", "").startswith("actions/create-github-app-token@")]
-    [(job, step)] = minting
-    assert job == "publish" and step["if"] == "inputs.app-id != ''"
-    asked = {k.removeprefix("permission-"): v for k, v in step["with"].items() if k.startswith("permission-")}
-    assert asked == {"contents": "write", "pull-requests": "write"}
-    assert asked.items() <= CALLED["jobs"][job]["permissions"].items()
-    text = json.dumps({k: v for k, v in CALLED["jobs"].items() if k != "publish"})
-    assert "secrets." not in text and "app-id" not in text
-    last = CALLED["jobs"]["publish"]["steps"][-1]
-    assert last["with"]["app-token"] == "${{ steps.app.outputs.token }}"
+    given = CALLED["jobs"]["publish"]["steps"][-1]["with"]
+    assert minting
+    for job, step in minting:
+        assert job == "publish" and "inputs.app-id != ''" in step["if"]
+        asked = {k.removeprefix("permission-"): v for k, v in step["with"].items() if k.startswith("permission-")}
+        # `issues` is for the dashboard; check and comment are the job's own token's.
+        assert asked.pop("issues", "write") == "write"
+        assert asked == {"contents": "write", "pull-requests": "write"}
+        assert f"steps.{step['id']}.outputs.token" in given["app-token"]
+        assert f"steps.{step['id']}.outputs.app-slug" in given["app-slug"]
+    others = json.dumps({k: v for k, v in CALLED["jobs"].items() if k != "publish"})
+    assert "secrets." not in others and "app-id" not in others
 
 
 def test_the_reusable_workflow_uses_what_the_action_has() -> None:

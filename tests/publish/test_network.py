@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelopt_bot.cli.phases import workflow
+from kernelopt_bot.cli.phases import take_app_token, workflow
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.publish.github import GitHub, GitHubForge
 from kernelopt_bot.publish.seen import Seen
@@ -40,7 +41,18 @@ def test_links_lead_to_the_enterprises_own_server() -> None:
                      "GITHUB_SERVER_URL": "https://ghe.example:8443"})
     assert here.url == "https://ghe.example:8443/acme/kernels/actions/runs/7"
     assert f"[workflow run]({here.url})" in comment(Seen("queued", "b" * 40, run_url=here.url))
-    assert here.login == "github-actions[bot]"
+    assert (here.login, here.writer) == ("github-actions[bot]", "")
+
+
+def test_an_apps_token_is_taken_out_of_the_environment_and_masked(monkeypatch: pytest.MonkeyPatch,
+                                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("KERNELOPT_APP_TOKEN", "ghs_secret")
+    assert take_app_token() == "ghs_secret" and "KERNELOPT_APP_TOKEN" not in os.environ
+    assert "::add-mask::ghs_secret" in capsys.readouterr().err
+    assert take_app_token() == ""
+    here = workflow({"GITHUB_REPOSITORY": "acme/kernels", "KERNELOPT_APP_SLUG": "acme-perf"})
+    assert (here.login, here.writer) == ("github-actions[bot]", "acme-perf[bot]")
 
 
 @pytest.fixture(scope="module")
