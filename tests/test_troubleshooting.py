@@ -48,7 +48,7 @@ def words(node: ast.expr) -> str:
         case ast.Constant(value=str(text)):
             return text
         case ast.JoinedStr(values=values):
-            return "".join(v.value if isinstance(v, ast.Constant) else "…" for v in values)
+            return "".join(str(v.value) if isinstance(v, ast.Constant) else "…" for v in values)
         case ast.BinOp(left=left, right=right):
             return words(left) + words(right)
     return "…"

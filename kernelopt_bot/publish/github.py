@@ -155,9 +155,10 @@ class GitHubForge:
     """Implements `Forge` for `repository`: pull requests of ours from their opening to their end.
 
     `app_token`: of an App that makes branches and pull requests, so that their checks start by themselves; '': `token`
-    does. Other keyword arguments are `GitHub`'s. `github` is the client with `token`, which is to show the run: only who
-    made a check run may conclude it. `writing` is the client that publishes. Commits are made by the Git-data interface, so GitHub signs them; branches only
-    ever move forward. Nothing is asked of the network before the first call of a method.
+    does. Other keyword arguments are `GitHub`'s. `github` is the client with `token`, which is to show the run: only
+    who made a check run may conclude it. `writing` is the client that publishes. Commits are made by the Git-data
+    interface, so GitHub signs them; branches only ever move forward. Nothing is asked of the network before the first
+    call of a method.
     """
 
     def __init__(self, repository: str, token: str, *, app_token: str = "", **client: Any) -> None:

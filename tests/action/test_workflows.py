@@ -108,6 +108,16 @@ def test_the_first_run_is_short_and_writes_nothing() -> None:
     assert next(s for s in job["steps"] if "kernelopt-bot" in s.get("uses", ""))["with"]["publish"] == "report"
 
 
+def test_the_readme_shows_the_first_run_as_it_is() -> None:
+    """By tags, to be read; without the last step."""
+    block = re.search(r"^```yaml\n(    runs-on:.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert block is not None
+    text = re.sub(r"@[0-9a-f]{40} # (v\d)\S*", r"@\1", (ROOT / "docs/workflows/first-run.yml").read_text())
+    [job] = yaml.safe_load(text)["jobs"].values()
+    assert "upload-artifact" in job["steps"].pop()["uses"]
+    assert yaml.safe_load(block[1]) == job
+
+
 def test_offered_events_are_those_that_the_bot_acts_on() -> None:
     events = (ROOT / "kernelopt_bot/events/payload.py").read_text()
     for path in OFFERED:
