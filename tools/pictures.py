@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from kernelopt_bot.events.job import Job, PullRequest, Reply
 from kernelopt_bot.events.policy import authorise
 from kernelopt_bot.events.settings import Policy
 from kernelopt_bot.publish import shown
-from kernelopt_bot.publish.checks import Annotation, class_line, notes_of
+from kernelopt_bot.publish.checks import Annotation, notes_of
 from kernelopt_bot.publish.content import publication
 from kernelopt_bot.publish.dashboard import Board, Held, Sweep, Unoptimised
 from kernelopt_bot.publish.dashboard import body as dashboard_body
@@ -179,7 +180,11 @@ def dashboard() -> str:
 
 
 def lines(seen: Seen) -> tuple[Annotation, ...]:
-    return notes_of(seen, lambda path, entry: class_line((ROOT / path).read_text(), entry))
+    """Records of before 2026-12 do not say where the class is."""
+    assert seen.run is not None
+    found = [replace(t, line=1 + (ROOT / t.path).read_text().splitlines().index(f"class {t.entry}(nn.Module):"))
+             for t in seen.run.targets]
+    return notes_of(replace(seen, run=replace(seen.run, targets=tuple(found))))
 
 
 PICTURES: dict[str, Callable[[], str]] = {

@@ -135,7 +135,7 @@ def _queued(github: GitHub, here: Workflow, job: Job) -> None:
     seen = Seen("queued", job.head_sha, asked=job.asked_by_person, run_url=here.url)
     # What is in the comment of an earlier run stays true of its commit until this run has an answer.
     place = Place(job.number if job.comment_id else None, here.external_id, here.app)
-    for failed in show(github, seen, place, lambda path: ""):
+    for failed in show(github, seen, place):
         click.echo(f"note: {failed}", err=True)
     with phases.said_only("reacting to the comment"):
         _react(github, job.comment_id, REACTIONS["started"])

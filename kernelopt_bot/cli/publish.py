@@ -118,10 +118,10 @@ def _source_closed(forge: GitHubForge, job: Job, config: Config) -> Published:
 
 
 def _shown(forge: GitHubForge, here: Workflow, job: Job, seen: Seen) -> None:
-    """Each of these alone may be refused; the result stands. Nothing is checked out, so annotations stand at line 1."""
+    """Each of these alone may be refused; the result stands."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     place = Place(job.number or None, here.external_id, here.app, Path(summary) if summary else None)
-    for failed in show(forge.github, seen, place, lambda path: ""):
+    for failed in show(forge.github, seen, place):
         click.echo(f"note: {failed}", err=True)
     if job.comment_id:
         with phases.said_only("reacting"):

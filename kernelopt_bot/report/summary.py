@@ -13,6 +13,8 @@ from kernelopt_bot.report import numbers as n
 from kernelopt_bot.report.section import call_site
 from kernelopt_bot.search.result import Comparison, Noise
 
+MOST_LINES = 10_000_000
+"""Of a file that a report may name."""
 Outcome = Literal["faster", "unchanged", "error"]
 
 
@@ -21,6 +23,8 @@ class TargetSummary:
     name: str
     path: str
     entry: str
+    line: int
+    """Of the class in that file, from 1."""
     outcome: Outcome
     gain: Comparison | None
     """The confirmed figure of a faster target; None for all others, whatever the file says."""
@@ -103,6 +107,7 @@ def _target(data: Mapping[str, Any], t: Mapping[str, Any]) -> TargetSummary:
         name,
         _text(t["path"]),
         _text(t["entry"]),
+        _line(t.get("line", 1)),
         "faster" if gain is not None else "error" if error else "unchanged",
         gain,
         int(_number(t["candidates"])),
@@ -163,6 +168,13 @@ def _measured(c: Mapping[str, Any] | None) -> Comparison | None:
         return comparison(c)
     except (OverflowError, TypeError, ValueError):
         return None
+
+
+def _line(value: Any) -> int:
+    found = int(_number(value))
+    if not 1 <= found <= MOST_LINES:
+        raise ValueError(f"{found} is no line")
+    return found
 
 
 def _noise(x: Mapping[str, Any]) -> Noise | None:
