@@ -3,9 +3,9 @@
 #   docker build --target cuda -t kernelopt-bot .       (the default)
 #   docker build --target cpu  -t kernelopt-bot:cpu .
 #
-# Bases are build arguments: the release workflow resolves each tag to its digest, builds with `IMAGE@sha256:...` and
-# records it in the image's label and its attestation. A build by hand uses the tags below.
-ARG CUDA_BASE=nvidia/cuda:12.8.1-base-ubuntu22.04
+# Bases are build arguments, recorded in the image's label. The CUDA base is pinned by its digest. Of the Python base, whose
+# tag moves with Debian's updates, the release workflow resolves the digest and builds with it; a build by hand takes the tag.
+ARG CUDA_BASE=nvidia/cuda:12.8.1-base-ubuntu22.04@sha256:001469ea0f3dec85a1ca929aeea3b58ae369d4c11228b10aec1f642bb6ca7a6f
 ARG CPU_BASE=python:3.11-slim-bookworm
 
 # hadolint ignore=DL3006

@@ -20,7 +20,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), 
 MODULES = sorted((ROOT / "kernelopt_bot").rglob("*.py"))
 ROOMS = [ROOT, ROOT / "docs", ROOT / "kernelopt_bot", ROOT / "benchmarks"]
 MADE = {"report.md", "report.json", "manifest.json", "trials.jsonl", "calls.jsonl", "pull-request.md", "bundle.json",
-        "job.json", "verification.json", "sweep.json", "test_kernelopt_TARGET.py"}
+        "job.json", "kernelopt-job/job.json", "verification.json", "sweep.json", "test_kernelopt_TARGET.py"}
 """Files that a run writes."""
 EXAMPLES = ("path/to/", "src/net/", "benchmarks/inputs.py", "models/net.py", "other/file.py", "kernels/", "PATH")
 """Files of the reader's."""
@@ -104,7 +104,7 @@ def test_the_readme_s_configuration_is_valid() -> None:
 
 def test_every_message_of_the_troubleshooting_page_is_in_the_code() -> None:
     rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "troubleshooting.md").read_text(), re.M)
-    code = "\n".join(m.read_text() for m in MODULES)
+    code = "\n".join(m.read_text() for m in [*MODULES, *sorted((ROOT / "tools").glob("*.sh"))])
     code = re.sub(r'"\s*\n\s*f?"', "", code)
     assert len(rows) >= 12
     for message in rows:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,19 @@ from PIL import Image, ImageChops
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from record_result import run_result
-
+from kernelopt_bot.events.commands import Command
+from kernelopt_bot.events.facts import Facts
+from kernelopt_bot.events.job import Job, PullRequest, Reply
+from kernelopt_bot.events.policy import authorise
+from kernelopt_bot.events.settings import Policy
 from kernelopt_bot.publish import shown
-from kernelopt_bot.publish.checks import Annotation, class_line, notes_of
+from kernelopt_bot.publish.checks import Annotation, notes_of
 from kernelopt_bot.publish.content import publication
 from kernelopt_bot.publish.dashboard import Board, Held, Sweep, Unoptimised
 from kernelopt_bot.publish.dashboard import body as dashboard_body
 from kernelopt_bot.publish.seen import Seen, finished
 from kernelopt_bot.report.build import build
+from kernelopt_bot.report.restore import restore
 from kernelopt_bot.report.summary import summarise
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,7 +79,7 @@ def picture(browser: str, name: str, body: str, height: int = HEIGHT) -> Path:
         image = Image.open(shot).convert("RGB")
         used = ImageChops.difference(image, Image.new("RGB", image.size, "white")).getbbox()
         bottom = min(height, (used[3] if used else 0) + 16)
-        image.crop((0, 0, WIDTH, bottom)).quantize(256).save(path, optimize=True)
+        image.crop((0, 0, WIDTH, bottom)).quantize(256, method=Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
     if path.stat().st_size > LIMIT:
         raise RuntimeError(f"{path} has {path.stat().st_size} bytes: show less in it")
     return path
@@ -120,18 +125,35 @@ def gained(name: str = "demo_cpu") -> Seen:
 
 
 def failed() -> Seen:
-    found = record("demo_cpu")
-    error = "The module can't be imported: ModuleNotFoundError: No module named 'einops'\n" \
-            "  where: models/host_bound.py\n  what to do: install it in environment.python"
-    target = found["targets"][0] | {"faster": False, "headline": None, "error": error, "candidates": 0, "artifact": ""}
-    run = summarise(found | {"targets": [target], "rejected": [], "baselines": [], "levers": [],
-                             "environment": {}, "spent": {}})
-    return finished(run, head_sha=HEAD, run_url=RUN)
+    """A model of the demo that imports what nobody has, tried now; paths of this machine are not shown."""
+    with tempfile.TemporaryDirectory() as scratch:
+        model = Path(scratch) / "models" / "host_bound.py"
+        model.parent.mkdir()
+        (Path(scratch) / ".kernelopt.yml").write_text("version: 1\n")
+        text = (ROOT / "examples" / "demo" / "host_bound.py").read_text()
+        model.write_text(text.replace("\nimport torch\n", "\nimport a_package_of_yours\nimport torch\n", 1))
+        command = [sys.executable, "-m", "kernelopt_bot", "optimize", "models/host_bound.py", "--device", "cpu",
+                   "--json"]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, timeout=300,
+                              check=False)
+    text = done.stdout.replace(sys.executable, ".venv/bin/python").replace(f"{scratch}/", "")
+    return finished(summarise(json.loads(text)), head_sha=HEAD, run_url=RUN, asked=True)
+
+
+def refused() -> Seen:
+    """A command on a fork's pull request, by the policy's own words."""
+    pull = PullRequest(7, "Faster attention", "someone", "main", HEAD, "main", "0" * 40, fork=True, draft=False)
+    job = Job("issue_comment", "created", "acme/models", "", "", operation="optimize", actor="maintainer",
+              command=Command("optimize"), number=7, comment_id=1)
+    said = authorise(job, Facts(pull, permission="write", commands_today=0), Policy())
+    assert isinstance(said, Reply)
+    return state("refused", said.reason)
 
 
 def pull_request() -> str:
     """The body's first screen; of the report below, what a folded page shows."""
-    run = run_result(record("optimize_conv_groupnorm_h200"))
+    run = restore(json.dumps(record("optimize_conv_groupnorm_h200")).encode())
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / run.results[0].artifact
         folder.mkdir(parents=True)
@@ -158,7 +180,11 @@ def dashboard() -> str:
 
 
 def lines(seen: Seen) -> tuple[Annotation, ...]:
-    return notes_of(seen, lambda path, entry: class_line((ROOT / path).read_text(), entry))
+    """Records of before 2026-12 do not say where the class is."""
+    assert seen.run is not None
+    found = [replace(t, line=1 + (ROOT / t.path).read_text().splitlines().index(f"class {t.entry}(nn.Module):"))
+             for t in seen.run.targets]
+    return notes_of(replace(seen, run=replace(seen.run, targets=tuple(found))))
 
 
 PICTURES: dict[str, Callable[[], str]] = {
@@ -166,10 +192,9 @@ PICTURES: dict[str, Callable[[], str]] = {
     "comment-running": lambda: comment(state("running")),
     "comment-gained": lambda: comment(gained()),
     "comment-nothing": lambda: comment(ended("optimize_rmsnorm_swiglu_h200", asked=True)),
-    "comment-refused": lambda: comment(
-        state("refused", "the pull request comes from a fork; name the commit with --sha")),
+    "comment-refused": lambda: comment(refused()),
     "comment-error": lambda: comment(failed()),
-    "comment-cancelled": lambda: comment(state("cancelled", "a newer push took its place")),
+    "comment-cancelled": lambda: comment(finished(None, head_sha=HEAD, cancelled=True, run_url=RUN, asked=True)),
     "check-gained": lambda: check(gained("optimize_conv_groupnorm_h200"), "success",
                                   lines(gained("optimize_conv_groupnorm_h200"))),
     "check-nothing": lambda: check(ended("optimize_resnet_like_h200"), "neutral", ()),

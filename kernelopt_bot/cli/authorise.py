@@ -20,7 +20,6 @@ from kernelopt_bot.events.payload import from_environment
 from kernelopt_bot.events.policy import authorise, recheck
 from kernelopt_bot.events.settings import Policy
 from kernelopt_bot.publish.branches import Branches
-from kernelopt_bot.publish.checks import CheckRun
 from kernelopt_bot.publish.comments import is_ours
 from kernelopt_bot.publish.github import GitHub
 from kernelopt_bot.publish.opened import opened, ours
@@ -29,6 +28,7 @@ from kernelopt_bot.publish.reading import facts_of, head_of, policy_at
 from kernelopt_bot.publish.rest import Json
 from kernelopt_bot.publish.runs import artifact_of, source_of
 from kernelopt_bot.publish.seen import Seen
+from kernelopt_bot.publish.show import Place, show
 from kernelopt_bot.report import escape
 from kernelopt_bot.search.sweep import NONE_OPEN
 
@@ -160,11 +160,15 @@ def _react(github: GitHub, comment: int, content: str) -> None:
 def _queued(github: GitHub, here: Workflow, job: Job) -> None:
     if not job.executes:
         return
-    with phases.said_only("showing that it waits"):
+    with phases.said_only("reacting to the comment"):
         _react(github, job.comment_id, REACTIONS["seen"])
-    with phases.said_only("showing that it waits"):
-        check = CheckRun(github, here.app, here.external_id)
-        check.show(Seen("queued", job.head_sha, asked=job.asked_by_person, run_url=here.url))
+    seen = Seen("queued", job.head_sha, asked=job.asked_by_person, run_url=here.url)
+    # What is in the comment of an earlier run stays true of its commit until this run has an answer.
+    place = Place(job.number if job.comment_id else None, here.external_id, here.app)
+    for failed in show(github, seen, place):
+        click.echo(f"note: {failed}", err=True)
+    with phases.said_only("reacting to the comment"):
+        _react(github, job.comment_id, REACTIONS["started"])
 
 
 def _summary(text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +12,19 @@ import click
 from kernelopt_bot.config import FILES, Config, load, nearest
 from kernelopt_bot.config_template import Listed, text
 from kernelopt_bot.errors import InputError, Unavailable
+from kernelopt_bot.report.templates import SHARED
 from kernelopt_bot.report.templates import environment as templates
 from kernelopt_bot.targets.discover import ENTRY, name_of
 from kernelopt_bot.targets.inventory import Found, Inventory, inventory
 
 INPUTS_FILE = "kernelopt_inputs.py"
 WORKFLOWS = ("first-run", "pull-requests", "comment", "nightly")
-# A checkout has them in its documentation; a wheel puts them below `share`.
-_PLACES = (Path(__file__).resolve().parents[2] / "docs" / "workflows",
-           Path(sys.prefix) / "share" / "kernelopt" / "workflows")
+# A checkout has them in its documentation.
+_PLACES = (Path(__file__).resolve().parents[2] / "docs" / "workflows", *(p / "workflows" for p in SHARED))
+# What stands in them for a release: its owner and its commit are not known to an installed package.
+_RELEASE = re.compile(r"OWNER/kernelopt-bot(/[\w./-]+)?@0{40} # v1")
+_ACTION = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<ref>[\w.-]+)")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,12 @@ class Stub:
               show_default=True, help="The repository's root.")
 @click.option("--workflow", "workflows", type=click.Choice([*WORKFLOWS, "all", "none"]), multiple=True,
               default=("all",), show_default=True, help="Workflow files to write.")
+@click.option("--action", default="", metavar="OWNER/REPOSITORY@REF",
+              help="Release of KernelOPT that the workflows use, best by its commit; without it they need an edit.")
 @click.option("--force", is_flag=True, help="Overwrite files that are there.")
 @click.option("--print", "only_print", is_flag=True, help="Print the files instead of writing them.")
-def command(chosen: tuple[str, ...], root: Path, workflows: tuple[str, ...], force: bool, only_print: bool) -> None:
+def command(chosen: tuple[str, ...], root: Path, workflows: tuple[str, ...], action: str, force: bool,
+            only_print: bool) -> None:
     """List every model and kernel, and write .kernelopt.yml, an inputs stub and workflow files.
 
     The models named as PATH:CLASS become targets; the others are in the configuration as comments. Nothing is executed.
@@ -51,7 +58,7 @@ def command(chosen: tuple[str, ...], root: Path, workflows: tuple[str, ...], for
     config = load(root)
     seen = inventory(root, config)
     stubs = [stub(_chosen(seen, spec)) for spec in chosen]
-    files = planned(seen, stubs, root, workflow_files(workflows))
+    files = planned(seen, stubs, root, workflow_files(workflows, action))
     if only_print:
         for name, content in files.items():
             click.echo(f"# ---- {name}\n{content}")
@@ -59,6 +66,8 @@ def command(chosen: tuple[str, ...], root: Path, workflows: tuple[str, ...], for
     _show(seen, config)
     for name, content in files.items():
         click.echo(_write(root, name, content, force))
+    for line in _left_open(files, action):
+        click.echo(line)
     click.echo(f"next: fill in {INPUTS_FILE}, then `kernelopt check`" if stubs and any(s.inputs for s in stubs)
                else "next: `kernelopt init PATH:CLASS` for a model of the list, then `kernelopt check`")
 
@@ -90,14 +99,35 @@ def stub(f: Found) -> Stub:
     return Stub(f.path, f.name, f"{base}_inputs", f"{base}_init" if f.init else "", f.forward, f.init)
 
 
-def workflow_files(wanted: Sequence[str]) -> dict[str, str]:
-    """The documentation's own workflow files by name. Raises Unavailable where this installation has none."""
+def workflow_files(wanted: Sequence[str], action: str = "") -> dict[str, str]:
+    """The documentation's own workflow files by name; `action`, `owner/repository@ref`, is the release that they use.
+
+    Raises InputError for another `action`, Unavailable where this installation has no such files.
+    """
+    release = _ACTION.fullmatch(action)
+    if action and release is None:
+        raise InputError(f"{action} is no release", where="--action",
+                         fix="give OWNER/REPOSITORY@ and a commit (40 hexadecimal digits) or a tag")
     names = [n for n in WORKFLOWS if n in wanted or "all" in wanted] if "none" not in wanted else []
     place = next((p for p in _PLACES if p.is_dir()), None)
     if names and place is None:
         raise Unavailable("this installation has no workflow files", where=" or ".join(str(p) for p in _PLACES),
                           fix="run with `--workflow none` and copy them from the documentation")
-    return {n: (place / f"{n}.yml").read_text(encoding="utf-8") for n in names if place is not None}
+    texts = {n: (place / f"{n}.yml").read_text(encoding="utf-8") for n in names if place is not None}
+    if release is None:
+        return texts
+    return {n: _RELEASE.sub(lambda m: f"{release['repository']}{m[1] or ''}@{release['ref']}", text)
+            for n, text in texts.items()}
+
+
+def _left_open(files: dict[str, str], action: str) -> list[str]:
+    """What the workflow files still ask of their author."""
+    if any(_RELEASE.search(text) for text in files.values()):
+        return ["note: the workflows name OWNER/kernelopt-bot and a commit of zeros: put the release's there, or say "
+                "--force --action OWNER/REPOSITORY@COMMIT"]
+    ref = action.rpartition("@")[2]
+    moves = ref and not _COMMIT.fullmatch(ref) and any(name.startswith(".github/") for name in files)
+    return [f"note: {ref} can be moved to other code; a commit can not"] if moves else []
 
 
 def _chosen(seen: Inventory, spec: str) -> Found:

@@ -21,6 +21,7 @@ from kernelopt_bot.report.write import write_whole
 from kernelopt_bot.search.sweep import NONE_OPEN, Opened
 
 TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
+APP_TOKEN = "KERNELOPT_APP_TOKEN"
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Workflow:
     server: str
     app: str
     """Slug of the App whose token it is: only the App that made a check run may change it."""
+    writer: str = ""
+    """Login of who makes branches, pull requests and the dashboard, where an App's own token does; '': `login`."""
 
     @property
     def external_id(self) -> str:
@@ -94,14 +97,24 @@ def workflow(environment: Mapping[str, str]) -> Workflow:
     if not repository or not run.isdecimal():
         raise InputError("GITHUB_REPOSITORY or GITHUB_RUN_ID is not that of a workflow run", where="the environment",
                          fix="run this phase in a workflow; by hand use `kernelopt optimize PATH`")
+    writer = environment.get("KERNELOPT_APP_SLUG", "")
     return Workflow(repository, int(run), environment.get("GITHUB_RUN_ATTEMPT", "1"),
                     environment.get("GITHUB_SERVER_URL", "") or "https://github.com",
-                    environment.get("KERNELOPT_APP", "") or "github-actions")
+                    environment.get("KERNELOPT_APP", "") or "github-actions", f"{writer}[bot]" if writer else "")
 
 
 def take_token() -> str:
     """The token of this process, which nothing that it starts may find; masked in the log where there is a runner."""
-    token = next((t for t in [os.environ.pop(name, "") for name in TOKENS] if t), "")
+    return _masked(next((t for t in [os.environ.pop(name, "") for name in TOKENS] if t), ""))
+
+
+def take_app_token() -> str:
+    """The same for the token of an App, minted for publish alone: branch and pull request are the App's then, so that
+    their checks start by themselves. Check run and comment stay with the job's token, which made them."""
+    return _masked(os.environ.pop(APP_TOKEN, ""))
+
+
+def _masked(token: str) -> str:
     if token and os.environ.get("GITHUB_ACTIONS") == "true":
         click.echo(f"::add-mask::{token}", err=True)
     return token

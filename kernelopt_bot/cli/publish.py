@@ -49,7 +49,7 @@ def command(path: Path, made: Path, result: str, where: str) -> int:
     token = phases.take_token()
     here = phases.workflow(os.environ)
     order = phases.read_order(path)
-    forge = GitHubForge(here.repository, token)
+    forge = GitHubForge(here.repository, token, app_token=phases.take_app_token())
     config = policy_at(forge.github, order.policy_sha)
     job = order.job
     if job.operation == "close":
@@ -64,7 +64,7 @@ def command(path: Path, made: Path, result: str, where: str) -> int:
         with phases.said_only("the dashboard"):
             swept = held.account.swept if held is not None else Swept()
             paths = {r.target.name: r.target.path for r in held.run.results} if held is not None else {}
-            Dashboard(forge.github, here.login).show(board(forge.github, job, config, swept, seen, paths))
+            Dashboard(forge.writing, here.writer or here.login).show(board(forge.github, job, config, swept, seen, paths))
     _outputs(held, published, made)
     show_notes(published)
     click.echo(outcome.said(published))
@@ -119,11 +119,11 @@ def _published(forge: GitHubForge, here: Workflow, job: Job, config: Config, hel
 
 
 def _shown(forge: GitHubForge, here: Workflow, job: Job, seen: Seen) -> None:
-    """Each of these alone may be refused; the result stands. Nothing is checked out, so annotations stand at line 1."""
+    """Each of these alone may be refused; the result stands."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     number = seen.pull_number if job.operation == "reverify" else job.number
     place = Place(number or None, here.external_id, here.app, Path(summary) if summary else None)
-    for failed in show(forge.github, seen, place, lambda path: ""):
+    for failed in show(forge.github, seen, place):
         click.echo(f"note: {failed}", err=True)
     if job.comment_id:
         with phases.said_only("reacting"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,8 +49,8 @@ class Annotation:
         }
 
 
-def notes_of(seen: Seen, line_of: Callable[[str, str], int]) -> tuple[Annotation, ...]:
-    """One for each target that got faster or could not be handled; `line_of(path, class name)` finds its line."""
+def notes_of(seen: Seen) -> tuple[Annotation, ...]:
+    """One for each target that got faster or could not be handled, at its class."""
     if seen.run is None:
         return ()
     found = []
@@ -63,22 +61,13 @@ def notes_of(seen: Seen, line_of: Callable[[str, str], int]) -> tuple[Annotation
         found.append(
             Annotation(
                 t.path,
-                line_of(t.path, t.entry),
+                t.line,
                 "notice" if good else "warning",
                 f"{shorten(t.entry, _TITLE - 30)} {'can be faster' if good else 'could not be optimised'}",
-                f"{gain_words(t)}. The kernels are in {t.artifact}." if good else t.reason,
+                f"{gain_words(t)}. The files that do it are in {t.artifact}." if good else t.reason,
             )
         )
     return tuple(found)
-
-
-def class_line(source: str, entry: str) -> int:
-    """The line of class `entry` in a Python file's text; 1 where it can't be found."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return 1
-    return next((n.lineno for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == entry), 1)
 
 
 class CheckRun:

@@ -8,15 +8,17 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from kernelopt_bot import __version__
+from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.publish.files import check_files, read_folder
 from kernelopt_bot.publish.key import content_key, with_key
 from kernelopt_bot.publish.publication import Publication, Withdrawal
 from kernelopt_bot.report import markdown
 from kernelopt_bot.report import numbers as n
-from kernelopt_bot.report.blocks import Block, Code, Line, Mono, Paragraph, Report, Strong
-from kernelopt_bot.report.facts import faster
+from kernelopt_bot.report.blocks import Block, Bullets, Code, Line, Mono, Paragraph, Report, Strong
+from kernelopt_bot.report.facts import adopted, faster, tried
 from kernelopt_bot.report.section import call_site
+from kernelopt_bot.report.summary import environment_words
 from kernelopt_bot.report.templates import environment
 from kernelopt_bot.report.text import one_line, shorten
 from kernelopt_bot.search.result import RunResult, TargetResult
@@ -170,6 +172,7 @@ def _body(results: tuple[TargetResult, ...], report: Report, note: str, whole_re
         "repository_note": markdown.inline((note,)) if note else "",
         "whole_report": whole_report if re.fullmatch(r"https?://[^\s<>()]+", whole_report) else "",
         "release": __version__,
+        "changes": markdown.blocks_to_markdown((Bullets(tuple(_change(r) for r in results)),)) if results else "",
     }
     frame = template.render(report="", **values)
     return template.render(report=markdown.render(report, limit=markdown.BODY_LIMIT - len(frame)), **values)
@@ -189,9 +192,34 @@ def _headline(r: TargetResult) -> Block:
             Strong(f"{n.ratio(c.speedup)}"),
             f" (95% interval {n.interval(c.low, c.high)}) against the best applicable baseline, ",
             Mono(c.baseline),
-            f": {n.milliseconds(c.baseline_ms)} before, {n.milliseconds(c.candidate_ms)} after, {n.conditions(c)}.",
+            f": {n.milliseconds(c.baseline_ms)} before, {n.milliseconds(c.candidate_ms)} after, {n.conditions(c)}, "
+            f"{c.pairs} interleaved pairs, after {tried(r)} candidates{_on(r)}. ",
+            f"The same code against itself (A/A): {n.ratio(r.noise.speedup)} "
+            f"({n.interval(r.noise.low, r.noise.high)})." if r.noise else "No A/A control was measured.",
         )
     )
+
+
+def _on(r: TargetResult) -> str:
+    known = environment_words(r.environment)
+    return f", on {shorten(known, 200)}" if known else ""
+
+
+def _change(r: TargetResult) -> Line:
+    """What the adopted pieces make different from `torch.compile`."""
+    spans: list[str | Mono | Strong] = [Mono(r.target.name), ": "]
+    options = {k: v for t in adopted(r) if isinstance(t.candidate, OptionsCandidate)
+               for k, v in t.candidate.options.items()}
+    kernels = [t.candidate for t in adopted(r) if isinstance(t.candidate, KernelCandidate)]
+    if options:
+        spans.append(f"compiler option{'' if len(options) == 1 else 's'} ")
+        for i, (key, value) in enumerate(sorted(options.items())):
+            spans += [*([", "] if i else []), Mono(f"{key}={value}")]
+    if kernels:
+        count = sum(len(k.steps) for k in kernels)
+        spans.append(f"{' and ' if options else ''}{count} of the compiler's kernels replaced by {len(kernels)} in ")
+        spans.append(Mono(f"{r.artifact}/kernels"))
+    return tuple(spans)
 
 
 def _one_line_of(r: TargetResult) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kernelopt_bot.publish.comments import is_ours
 from kernelopt_bot.publish.permission import needing
 from kernelopt_bot.publish.rest import Json, Rest
-from kernelopt_bot.publish.shown import fitting
+from kernelopt_bot.publish.shown import fitting, interval
 from kernelopt_bot.publish.words import Markdown, pull_link, render
 from kernelopt_bot.report import numbers as n
 from kernelopt_bot.report.markdown import BODY_LIMIT
@@ -79,7 +79,7 @@ def body(board: Board) -> str:
     names = [name for name in waiting if name.replace("_", "").isalnum() and name.isascii()][:_PASTED]
     commands = "\n".join((*_COMMANDS, *(f"/kernelopt optimize {name}" for name in names)))
     return fitting(lambda rows: render("dashboard.md.j2", board=board, rows=rows, marker=MARKER, commands=commands,
-                                       ratio=n.ratio, interval=n.interval, pull_link=pull_link), BODY_LIMIT)
+                                       ratio=n.ratio, interval=interval, pull_link=pull_link), BODY_LIMIT)
 
 
 class Dashboard:

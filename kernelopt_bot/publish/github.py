@@ -154,12 +154,16 @@ class GitHub:
 class GitHubForge:
     """Implements `Forge` for `repository`: pull requests of ours from their opening to their end.
 
-    Keyword arguments are `GitHub`'s. Commits are made by the Git-data interface, so GitHub signs them; branches only
-    ever move forward. Nothing is asked of the network before the first call of a method.
+    `app_token`: of an App that makes branches and pull requests, so that their checks start by themselves; '': `token`
+    does. Other keyword arguments are `GitHub`'s. `github` is the client with `token`, which is to show the run: only
+    who made a check run may conclude it. `writing` is the client that publishes. Commits are made by the Git-data
+    interface, so GitHub signs them; branches only ever move forward. Nothing is asked of the network before the first
+    call of a method.
     """
 
-    def __init__(self, repository: str, token: str, **client: Any) -> None:
+    def __init__(self, repository: str, token: str, *, app_token: str = "", **client: Any) -> None:
         self.github = GitHub(repository, token, **client)
+        self.writing = GitHub(repository, app_token, **client) if app_token else self.github
         self._about: Json | None = None
 
     def __repr__(self) -> str:
@@ -167,12 +171,12 @@ class GitHubForge:
 
     def can_write(self) -> str:
         """'' if publishing is permitted, else the reason. Raises UserError."""
-        if not self.github.has_token:
+        if not self.writing.has_token:
             return "there is no token; give the job `GITHUB_TOKEN` with `contents: write` and `pull-requests: write`"
         about = self._repository()
         if about.get("archived"):
             return f"{self.github.repository} is archived"
-        if (about.get("permissions") or {}).get("push") or self.github.is_app:
+        if (about.get("permissions") or {}).get("push") or self.writing.is_app:
             return ""
         return f"the token may not write to {self.github.repository}"
 
@@ -207,7 +211,7 @@ class GitHubForge:
         page = str(self._repository()["html_url"])
         for left in reversed(range(_RACES)):
             try:
-                return do(Lifecycle(self.github, page))
+                return do(Lifecycle(self.writing, page))
             except Denied as e:
                 return Published("reported", branch, reason=str(e))
             except Raced:
@@ -217,7 +221,7 @@ class GitHubForge:
 
     def _repository(self) -> Json:
         if self._about is None:
-            self._about = cast(Json, self.github.request("GET", "", doing="reading the repository"))
+            self._about = cast(Json, self.writing.request("GET", "", doing="reading the repository"))
         return self._about
 
 

@@ -88,7 +88,9 @@ def finished(
         state = "error"
     else:
         state = "nothing"
-    if run is None and not reason:
+    if run is None and not reason and cancelled:
+        reason = "the job was cancelled, by a person, by a newer push or at its time limit"
+    elif run is None and not reason:
         reason = "the run ended without a result: the runner was lost, or the job was stopped"
     if run is not None and not reason:
         reason = run.stopped

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.publish import job_summary
-from kernelopt_bot.publish.checks import CheckRun, class_line, notes_of
+from kernelopt_bot.publish.checks import CheckRun, notes_of
 from kernelopt_bot.publish.comments import StickyComment
 from kernelopt_bot.publish.rest import Rest
 from kernelopt_bot.publish.seen import UNFINISHED, Seen
@@ -27,12 +27,11 @@ class Place:
     """What `GITHUB_STEP_SUMMARY` names."""
 
 
-def show(rest: Rest | None, seen: Seen, place: Place, source_of: Callable[[str], str]) -> tuple[str, ...]:
+def show(rest: Rest | None, seen: Seen, place: Place) -> tuple[str, ...]:
     """Shows `seen` in each place; what could not be written, one line each, for the log. Never raises UserError.
 
     None of them is worth losing the others or the run for. `rest` is None where there is no token: then only the
-    summary is written. `source_of(path)` is a file's text at the head commit, '' if there is none. The check comes
-    last, so that a phase that was killed leaves it unfinished for the next one.
+    summary is written. The check comes last, so that a phase that was killed leaves it unfinished for the next one.
     """
     tasks: list[tuple[str, Callable[[], object]]] = []
     if place.summary is not None and seen.state not in UNFINISHED:
@@ -43,7 +42,7 @@ def show(rest: Rest | None, seen: Seen, place: Place, source_of: Callable[[str],
         tasks.append(("the comment", lambda: comments.show(number, seen)))
     if rest is not None and seen.head_sha:
         check = CheckRun(rest, place.app, place.external_id)
-        tasks.append(("the check", lambda: check.show(seen, notes_of(seen, _lines(source_of)))))
+        tasks.append(("the check", lambda: check.show(seen, notes_of(seen))))
     failed = []
     for what, task in tasks:
         try:
@@ -51,7 +50,3 @@ def show(rest: Rest | None, seen: Seen, place: Place, source_of: Callable[[str],
         except UserError as e:
             failed.append(one_line(f"{what} could not be written: {e}"))
     return tuple(failed)
-
-
-def _lines(source_of: Callable[[str], str]) -> Callable[[str, str], int]:
-    return lambda path, entry: class_line(source_of(path), entry)

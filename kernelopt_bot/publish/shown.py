@@ -63,10 +63,10 @@ def fitting(made: Callable[[int], str], limit: int) -> str:
 
 
 def stops(t: TargetSummary) -> str:
-    """`1 adopted, 3 stopped by static, 10 passed over`: how the candidates that were recorded ended."""
+    """`1 adopted, 3 stopped by the static gate, 10 outdone ...`: how the candidates that were recorded ended."""
     parts = [f"{t.adopted} adopted"] * bool(t.adopted)
-    parts += [f"{count} stopped by {gate}" for gate, count in t.stopped.items()]
-    return ", ".join(parts + [f"{t.passed_over} passed over"] * bool(t.passed_over))
+    parts += [f"{count} stopped by the {gate} gate" for gate, count in t.stopped.items()]
+    return ", ".join(parts + [f"{t.passed_over} gained too little, or less than another"] * bool(t.passed_over))
 
 
 def _rendered(template: str, seen: Seen, rows: int, **more: object) -> str:
@@ -76,13 +76,22 @@ def _rendered(template: str, seen: Seen, rows: int, **more: object) -> str:
         rows=rows,
         footer=_footer(seen),
         ratio=n.ratio,
-        interval=n.interval,
-        milliseconds=n.milliseconds,
+        interval=interval,
+        milliseconds=lambda x: unbroken(n.milliseconds(x)),
         conditions=n.conditions,
         stops=stops,
         pull_link=pull_link,
         **more,
     )
+
+
+def unbroken(figure: str) -> Markdown:
+    """A figure of ours that no narrow table breaks in two."""
+    return Markdown(figure.replace(" ", "\u00a0"))
+
+
+def interval(low: float, high: float) -> Markdown:
+    return unbroken(n.interval(low, high))
 
 
 def _footer(seen: Seen) -> Markdown:

@@ -103,6 +103,7 @@ def _target(r: TargetResult) -> dict[str, Any]:
         "init": r.target.init,
         "inputs_origin": r.inputs_origin,
         "closure": list(r.target.closure),
+        "line": r.target.line,
         "faster": is_faster(r),
         "error": r.error,
         "error_kind": r.error_kind,

@@ -80,7 +80,7 @@ def _block(block: Block, picture: _Place | None) -> str:
             return f"<details>\n<summary>{title}</summary>\n\n{blocks_to_markdown(inner, picture)}\n</details>"
 
 
-def _line(line: Line, *, in_table: bool = False) -> str:
+def _line(line: Line, *, in_table: bool = False, whole: bool = False) -> str:
     parts: list[str] = []
     for span in line:
         if isinstance(span, Mono):
@@ -91,7 +91,8 @@ def _line(line: Line, *, in_table: bool = False) -> str:
             parts.append(f"**{escape.text(span.text)}**" if span.text.strip() else "")
         else:
             lead, trail = span[:1].isspace(), span[-1:].isspace() and span.strip()
-            parts.append(f"{' ' if lead else ''}{escape.text(span)}{' ' if trail else ''}")
+            said = escape.text(span).replace(" ", "\u00a0") if whole else escape.text(span)
+            parts.append(f"{' ' if lead else ''}{said}{' ' if trail else ''}")
     return "".join(parts).strip()
 
 
@@ -105,13 +106,15 @@ def _html_span(span: str | Mono | Strong) -> str:
 
 def _table(table: Table) -> str:
     rule = "|".join("---:" if c.align == "right" else "---" for c in table.columns)
-    lines = [_row(tuple((c.title,) for c in table.columns)), f"|{rule}|", *map(_row, table.rows)]
+    lines = [_row(tuple((c.title,) for c in table.columns)), f"|{rule}|", *(_row(r, table.columns) for r in table.rows)]
     note = [f"\n*{table.cut} more rows not shown.*"] if table.cut else []
     return "\n".join(lines + note)
 
 
-def _row(cells: tuple[Line, ...]) -> str:
-    return "| " + " | ".join(_line(c, in_table=True) for c in cells) + " |"
+def _row(cells: tuple[Line, ...], columns: tuple[Column, ...] = ()) -> str:
+    """Cells to the right hold figures, which no narrow table is to break in two."""
+    right = [column.align == "right" for column in columns] or [False] * len(cells)
+    return "| " + " | ".join(_line(c, in_table=True, whole=w) for c, w in zip(cells, right, strict=True)) + " |"
 
 
 def _verdicts(block: Verdicts) -> str:

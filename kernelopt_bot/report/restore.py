@@ -17,6 +17,7 @@ from kernelopt_bot.device.profile import Profile
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.gates.verdict import GateName, Status, Verdict
 from kernelopt_bot.report.machine import SCHEMA
+from kernelopt_bot.report.summary import MOST_LINES
 from kernelopt_bot.search.result import Comparison, FirstCall, LeverGain, Noise, RunResult, TargetResult, Trial
 from kernelopt_bot.targets.target import Target
 
@@ -95,8 +96,9 @@ class _Target(_Part):
     origin: Literal["convention", "config", "command"]
     closure: tuple[_Text, ...]
     inputs_origin: _Text
+    line: Annotated[int, Field(ge=1, le=MOST_LINES)] = 1
     error: _Text
-    error_kind: _Text
+    error_kind: _Text = ""
     headline: Comparison | None
     stitched: tuple[_Verdict, ...]
     covered: tuple[_Text, ...]
@@ -155,7 +157,7 @@ class _Report(_Part):
     noise: tuple[_Noise, ...]
     baselines: tuple[_Baseline, ...]
     levers: tuple[_Lever, ...]
-    sets: tuple[_Set, ...]
+    sets: tuple[_Set, ...] = ()
     environment: Mapping[str, Mapping[str, Any]]
     secret: Mapping[str, _Text]
 
@@ -192,7 +194,8 @@ def _result(report: _Report, t: _Target) -> TargetResult:
     mine = [b for b in report.baselines if b.target == t.name]
     noise = next((x for x in report.noise if x.target == t.name), None)
     return TargetResult(
-        target=Target(t.name, t.path, t.entry, t.inputs, t.init, t.mode, t.origin, t.closure),
+        target=Target(t.name, t.path, t.entry, t.inputs, t.init, t.mode, t.origin, t.closure,
+                      line=t.line),
         program=None, profile=t.profile, trials=tuple(x.made() for x in report.gates if x.target == t.name),
         levers=tuple(LeverGain(x.lever, x.adopted, x.gain, x.reason) for x in report.levers if x.target == t.name),
         stitched=tuple(v.made() for v in t.stitched), headline=t.headline,

@@ -11,8 +11,10 @@ from typing import Any, Literal
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.report import numbers as n
 from kernelopt_bot.report.section import call_site
-from kernelopt_bot.search.result import Comparison
+from kernelopt_bot.search.result import Comparison, Noise
 
+MOST_LINES = 10_000_000
+"""Of a file that a report may name."""
 Outcome = Literal["faster", "unchanged", "error"]
 
 
@@ -21,6 +23,8 @@ class TargetSummary:
     name: str
     path: str
     entry: str
+    line: int
+    """Of the class in that file, from 1."""
     outcome: Outcome
     gain: Comparison | None
     """The confirmed figure of a faster target; None for all others, whatever the file says."""
@@ -33,7 +37,11 @@ class TargetSummary:
     """No gate stopped them: a better one was adopted, or they gained too little to be judged."""
     reason: str
     """The error, or the levers' own words why nothing was adopted."""
+    levers: tuple[tuple[str, str], ...]
+    """(lever, why it adopted nothing or not more)."""
     baselines: tuple[Comparison, ...]
+    noise: Noise | None
+    """The A/A control: the same code against itself."""
     artifact: str
     call_site: str
     """Made from the folder's name: readers paste it."""
@@ -93,23 +101,26 @@ def _target(data: Mapping[str, Any], t: Mapping[str, Any]) -> TargetSummary:
         raise ValueError(f"of {name}: faster, without an interval above 1")
     error = _text(t["error"])
     levers = [x for x in data["levers"] if x["target"] == name]
-    words = "; ".join(f"{_text(x['lever'])}: {_text(x['reason'])}" for x in levers if x["reason"])
+    why = tuple((_text(x["lever"]), _text(x["reason"])) for x in levers if x["reason"])
     counts = [x for x in data["rejected"] if x["target"] == name]
     return TargetSummary(
         name,
         _text(t["path"]),
         _text(t["entry"]),
+        _line(t.get("line", 1)),
         "faster" if gain is not None else "error" if error else "unchanged",
         gain,
         int(_number(t["candidates"])),
         sum(int(_number(x["adopted"])) for x in counts),
         _stopped(counts),
         sum(int(_number(x["passed_over"])) for x in counts),
-        error or words,
+        error or "; ".join(f"{lever}: {reason}" for lever, reason in why),
+        why,
         tuple(c for b in data["baselines"] if b["target"] == name and (c := _measured(b["gain"])) is not None),
+        next((_noise(x) for x in data["noise"] if x["target"] == name), None),
         _text(t["artifact"]),
         call_site(_text(t["artifact"])),
-        _environment(data["environment"].get(name, {})),
+        environment_words(data["environment"].get(name, {})),
     )
 
 
@@ -121,7 +132,8 @@ def _stopped(entries: list[Mapping[str, Any]]) -> dict[str, int]:
     return {gate: count for gate, count in counts.items() if count}
 
 
-def _environment(found: Mapping[str, Any]) -> str:
+def environment_words(found: Mapping[str, Any]) -> str:
+    """`NVIDIA H200, torch 2.11.0, triton 3.6.0` of a result's `environment`; '' where unknown."""
     gpu = found.get("gpu")
     device = gpu.get("name") if isinstance(gpu, Mapping) else found.get("cpu")
     versions = [f"{name} {found[name]}" for name in ("torch", "triton") if found.get(name)]
@@ -156,6 +168,23 @@ def _measured(c: Mapping[str, Any] | None) -> Comparison | None:
         return comparison(c)
     except (OverflowError, TypeError, ValueError):
         return None
+
+
+def _line(value: Any) -> int:
+    found = int(_number(value))
+    if not 1 <= found <= MOST_LINES:
+        raise ValueError(f"{found} is no line")
+    return found
+
+
+def _noise(x: Mapping[str, Any]) -> Noise | None:
+    """None where the figures are none."""
+    try:
+        made = Noise(_number(x["speedup"]), _number(x["low"]), _number(x["high"]), int(_number(x["pairs"])))
+    except (OverflowError, TypeError, ValueError):
+        return None
+    figures = (made.speedup, made.low, made.high)
+    return made if all(math.isfinite(f) and f > 0 for f in figures) else None
 
 
 def gain_words(t: TargetSummary) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import site
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import jinja2
 
-# A checkout (or an editable install) has them beside the package; a wheel puts them below `share`.
-_PLACES = (
-    Path(__file__).resolve().parents[2] / "templates",
-    Path(sys.prefix) / "share" / "kernelopt" / "templates",
-)
+# A wheel puts its data files below `share` of the environment, or of the user with `pip install --user`.
+SHARED = tuple(Path(p) / "share" / "kernelopt" for p in (sys.prefix, site.getuserbase()))
+# A checkout (or an editable install) has them beside the package.
+_PLACES = (Path(__file__).resolve().parents[2] / "templates", *(p / "templates" for p in SHARED))
 
 
 def environment(folder: str, finalize: Callable[[object], object] | None = None) -> jinja2.Environment:

@@ -6,6 +6,7 @@ function `get_init_inputs`, all in one file.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import keyword
@@ -71,7 +72,13 @@ class Finder:
 
     def _complete(self, target: Target) -> Target:
         closure = self.closure_of(target)
-        return replace(target, closure=closure.files, roots=closure.roots)
+        return replace(target, closure=closure.files, roots=closure.roots, line=self._line(target))
+
+    def _line(self, target: Target) -> int:
+        tree = self.trees.get(target.path)
+        classes = [n for n in tree.body if isinstance(n, ast.ClassDef)] if tree is not None else []
+        # Of two, the later one is what the name means.
+        return next((n.lineno for n in reversed(classes) if n.name == target.entry), 1)
 
     def closure_of(self, target: Target) -> Closure:
         """Of the model's file and of those of its functions."""

@@ -28,6 +28,8 @@ class Target:
     """Folders below `root` that its absolute imports start from, beside `root` itself: `src`; for `sys.path`."""
     wire: str = ""
     """Where it is built, `path/to/file.py:function`: there the publication changes the call site."""
+    line: int = 1
+    """Of the class statement in `path`, from 1; 1 where the class is not written there."""
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,24 @@ def test_an_unknown_phase_is_refused() -> None:
 
 def test_execute_gets_no_token() -> None:
     assert STEP["env"]["GITHUB_TOKEN"] == "${{ inputs.phase != 'execute' && inputs.token || '' }}"
+    assert STEP["env"]["KERNELOPT_APP_TOKEN"] == "${{ inputs.phase == 'publish' && inputs.app-token || '' }}"
+
+
+def test_an_apps_token_is_minted_in_publish_alone_for_branches_and_pull_requests() -> None:
+    minting = [(job, s) for job, x in CALLED["jobs"].items() for s in x["steps"]
+               if s.get("uses", "").startswith("actions/create-github-app-token@")]
+    given = CALLED["jobs"]["publish"]["steps"][-1]["with"]
+    assert minting
+    for job, step in minting:
+        assert job == "publish" and "inputs.app-id != ''" in step["if"]
+        asked = {k.removeprefix("permission-"): v for k, v in step["with"].items() if k.startswith("permission-")}
+        # `issues` is for the dashboard; check and comment are the job's own token's.
+        assert asked.pop("issues", "write") == "write"
+        assert asked == {"contents": "write", "pull-requests": "write"}
+        assert f"steps.{step['id']}.outputs.token" in given["app-token"]
+        assert f"steps.{step['id']}.outputs.app-slug" in given["app-slug"]
+    others = json.dumps({k: v for k, v in CALLED["jobs"].items() if k != "publish"})
+    assert "secrets." not in others and "app-id" not in others
 
 
 def test_the_reusable_workflow_uses_what_the_action_has() -> None:

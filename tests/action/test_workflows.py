@@ -105,7 +105,17 @@ def test_the_first_run_is_short_and_writes_nothing() -> None:
     [job] = load(path)["jobs"].values()
     assert len(path.read_text().splitlines()) <= 15
     assert job["permissions"] == {"contents": "read"}
-    assert next(s for s in job["steps"] if "kernelopt-bot" in s["uses"])["with"]["publish"] == "report"
+    assert next(s for s in job["steps"] if "kernelopt-bot" in s.get("uses", ""))["with"]["publish"] == "report"
+
+
+def test_the_readme_shows_the_first_run_as_it_is() -> None:
+    """By tags, to be read; without the last step."""
+    block = re.search(r"^```yaml\n(    runs-on:.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert block is not None
+    text = re.sub(r"@[0-9a-f]{40} # (v\d)\S*", r"@\1", (ROOT / "docs/workflows/first-run.yml").read_text())
+    [job] = yaml.safe_load(text)["jobs"].values()
+    assert "upload-artifact" in job["steps"].pop()["uses"]
+    assert yaml.safe_load(block[1]) == job
 
 
 def test_offered_events_are_those_that_the_bot_acts_on() -> None:
@@ -135,6 +145,7 @@ def test_the_dockerfile() -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", text, re.M)
     assert {"cpu", "cuda"} <= set(stages) and stages[-1] == "cuda", "the default target"
     assert text.count("USER 65534:65534") == 2
+    assert re.search(r"^ARG CUDA_BASE=nvidia/cuda:[\w.-]+@sha256:[0-9a-f]{64}$", text, re.M)
     linter = shutil.which("hadolint") or Path(sys.executable).with_name("hadolint")
     if not Path(linter).exists():
         pytest.skip("hadolint is not installed")

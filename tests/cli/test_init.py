@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from kernelopt_bot.cli.main import main
 from kernelopt_bot.config import Config, load
 from kernelopt_bot.config_template import SHOWN, Listed, text
 from kernelopt_bot.errors import Unavailable
+from kernelopt_bot.report.templates import SHARED
 
 NET = """import torch
 from torch import nn
@@ -120,6 +122,42 @@ def test_uncommented_the_policy_says_what_holds_anyway() -> None:
     data = yaml.safe_load("\n".join(lines))
     assert Config.model_validate(data) == Config()
     assert list(data) == [name for name, _ in SHOWN]
+
+
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+
+
+@pytest.mark.parametrize(("ref", "said"), [(COMMIT, ""), ("v1", "note: v1 can be moved to other code")])
+def test_the_workflows_use_the_release_that_is_given(project: Path, ref: str, said: str,
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--root", str(project), "--action", f"acme/kernelopt-bot@{ref}"]) == 0
+    out = capsys.readouterr().out
+    assert said in out and ("note:" in out) == bool(said)
+    used = {}
+    for path in (project / ".github/workflows").glob("*.yml"):
+        [job] = yaml.safe_load(path.read_text())["jobs"].values()
+        used[path.stem] = [u for u in [job.get("uses"), *(s["uses"] for s in job.get("steps", []))]
+                           if u and u.startswith("acme/")]
+    called = [f"acme/kernelopt-bot/.github/workflows/kernelopt.yml@{ref}"]
+    assert used == {"kernelopt-first-run": [f"acme/kernelopt-bot@{ref}"], "kernelopt-pull-requests": called,
+                    "kernelopt-comment": called, "kernelopt-nightly": called}
+
+
+def test_without_a_release_it_is_said_that_one_is_missing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--root", str(project)]) == 0
+    assert "put the release's there" in capsys.readouterr().out
+    assert main(["init", "--root", str(project), "--action", "acme/x@v1; rm"]) == 2
+    assert "--action" in capsys.readouterr().err
+
+
+def test_a_wheel_has_every_workflow_and_every_template() -> None:
+    """Its data files lie where `report.templates.SHARED` says."""
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    data = project["tool"]["setuptools"]["data-files"]
+    packed = {path for patterns in data.values() for pattern in patterns for path in root.glob(pattern)}
+    assert packed >= {*(root / "docs/workflows").glob("*.yml"), *(p for p in (root / "templates").rglob("*.j2"))}
+    assert {Path(p).parts[:2] for p in data} == {SHARED[0].parts[-2:]}
 
 
 def test_the_workflow_files_are_the_documented_ones(project: Path) -> None:

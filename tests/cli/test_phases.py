@@ -41,6 +41,24 @@ def test_from_the_event_to_the_pull_request(case: Case, made: tuple[RunResult, P
     assert case.publish() == 0 and case.outputs["operation"] == "unchanged", "a phase that runs again changes nothing"
 
 
+def test_an_apps_token_opens_the_pull_request_and_one_identity_shows_the_run(
+        case: Case, made: tuple[RunResult, Path]) -> None:
+    case.hub.others = {"the-apps-token": ("acme-perf[bot]", "acme-perf")}
+    asked = case.comment("/kernelopt optimize")
+    assert case.run("authorise", event="issue_comment", payload=asked) == 0
+    assert [r["content"] for r in case.repo.reactions] == ["eyes", "rocket"]
+    [comment] = [c for i, c in case.repo.comments.items() if i != case.asking]
+    assert "waits for a GPU runner" in comment["body"]
+    case.execute(*made)
+    case.monkeypatch.setenv("KERNELOPT_APP_TOKEN", "the-apps-token")
+    assert case.publish() == 0
+    ours = next(p for p in case.repo.pulls.values() if p["number"] != case.number)
+    assert ours["user"]["login"] == "acme-perf[bot]"
+    assert (case.check["app"]["slug"], case.check["status"]) == (case.hub.app, "completed")
+    [comment] = [c for i, c in case.repo.comments.items() if i != case.asking]
+    assert comment["user"]["login"] == case.hub.login and f"[#{ours['number']}]" in comment["body"]
+
+
 def test_a_lost_runner_leaves_no_open_check(case: Case) -> None:
     case.run("authorise")
     assert case.publish("cancelled") == 0

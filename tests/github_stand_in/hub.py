@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,8 @@ class Hub:
         self.url = ""
         self.login, self.app = "kernelopt[bot]", "kernelopt"
         """Whom the token belongs to."""
+        self.others: dict[str, tuple[str, str]] = {}
+        """Further tokens, each with its (login, slug of its App)."""
         self.stop: Callable[[], None] = lambda: None
         self.lock = threading.RLock()
         self.repos: dict[str, Repo] = {}
@@ -136,6 +139,16 @@ class Hub:
         self.faults: list[Fault] = []
         self._last_id = 1000
         self._dead_from, self._dead_after, self._served = -1, False, 0
+
+    @contextlib.contextmanager
+    def acting(self, token: str) -> Iterator[None]:
+        """What is made meanwhile is made by whom `token` belongs to; `lock` is held."""
+        own = self.login, self.app
+        self.login, self.app = self.others.get(token, own)
+        try:
+            yield
+        finally:
+            self.login, self.app = own
 
     def create_repo(self, full_name: str, files: dict[str, str] | None = None) -> Repo:
         """A repository whose `main` holds one commit with `files`."""

@@ -38,6 +38,8 @@ def create_pull(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> An
     }
     e["head"]["ref"], e["base"]["ref"] = head, b["base"]
     e["head"]["label"], e["base"]["label"] = f"{repo.owner}:{head}", f"{repo.owner}:{b['base']}"
+    if hub.others:
+        e["user"] |= {"login": hub.login, "type": "Bot"}
     e["requested_teams"] = []  # GitHub's own example lacks the field `type`.
     repo.pulls[n] = e
     return 201, _pull(hub, repo, n)

@@ -105,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._git(url, raw)
             return
         query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
-        with self.hub.lock:
+        with self.hub.lock, self.hub.acting(self._token):
             status, body, headers = self._answer(url.path, query, json.loads(raw) if raw else None)
         if self._delay_s:
             time.sleep(self._delay_s)
@@ -115,12 +115,16 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._reply(status, b"" if body is None else json.dumps(body).encode(), headers)
 
+    @property
+    def _token(self) -> str:
+        return str(self.headers.get("Authorization", "")).partition(" ")[2]
+
     do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _serve
 
     def _answer(self, path: str, query: Arguments, body: Any) -> tuple[int, Any, tuple[tuple[str, str], ...]]:
         hub = self.hub
         self._drop, self._delay_s = False, 0.0
-        if self.headers.get("Authorization") not in (f"token {TOKEN}", f"Bearer {TOKEN}"):
+        if self._token != TOKEN and self._token not in hub.others:
             return 401, {"message": "Bad credentials", "status": "401"}, ()
         found = hub.description.match(self.command, path)
         if found is None:

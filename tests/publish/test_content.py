@@ -38,6 +38,10 @@ def test_first_screen_has_the_gain_the_change_and_the_switch(run: RunResult, roo
         "`transformer_block`: **1.210x** (95% interval 1.190x to 1.240x) against the best applicable baseline"
     )
     assert "1.452 ms before, 1.200 ms after, latency, cold cache" in screen
+    noise = run.results[0].noise
+    assert noise is not None
+    assert f"(A/A): {noise.speedup:.3f}x ({noise.low:.3f}x to {noise.high:.3f}x)." in screen
+    assert "- `transformer_block`: " in screen and "kernels replaced by" in screen
     assert "from kernelopt_kernels.transformer_block import optimize\nmodel = optimize(model)" in screen
     assert "KERNELOPT_DISABLE=1" in screen
     assert "`kernelopt_kernels/transformer_block`" in screen

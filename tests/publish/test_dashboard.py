@@ -36,7 +36,7 @@ def test_the_issue_is_made_once_and_edited_in_place(hub: Hub, repo: Repo) -> Non
 
 
 def test_what_it_says() -> None:
-    text = body(BOARD)
+    text = body(BOARD).replace("\u00a0", " ")
     assert "| `encoder` | 1.310x | 1.290x to 1.330x | NVIDIA H200, torch 2.11.0, triton 3.6.0 | held |  |" in text
     assert "**stale**: torch is 2.13.0 now | [#9](https://github.com/a/b/pull/9) |" in text
     assert "| `net` | `models/net.py` | nothing adopted, 34 candidates |" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
 import threading
@@ -10,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from kernelopt_bot.cli.phases import take_app_token, workflow
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.publish.github import GitHub, GitHubForge
+from kernelopt_bot.publish.seen import Seen
+from kernelopt_bot.publish.shown import comment
 from tests.github_stand_in import TOKEN, Hub, Repo
 from tests.publish.conftest import client, publication
 
@@ -21,6 +25,34 @@ def test_through_a_proxy(hub: Hub, repo: Repo, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("http_proxy", hub.url)
     forge = GitHubForge("acme/kernels", TOKEN, base_url="http://github.invalid", seconds_between_writes=None)
     assert forge.publish(publication(repo.sha("faster-models"))).operation == "created"
+
+
+def test_a_proxy_is_passed_by_where_no_proxy_says_so(hub: Hub, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    github = GitHub("acme/kernels", TOKEN, base_url=hub.url, attempts=1)
+    with pytest.raises(UserError, match="can't be reached"):
+        github.request("GET", "")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert github.request("GET", "")["full_name"] == "acme/kernels"
+
+
+def test_links_lead_to_the_enterprises_own_server() -> None:
+    here = workflow({"GITHUB_REPOSITORY": "acme/kernels", "GITHUB_RUN_ID": "7",
+                     "GITHUB_SERVER_URL": "https://ghe.example:8443"})
+    assert here.url == "https://ghe.example:8443/acme/kernels/actions/runs/7"
+    assert f"[workflow run]({here.url})" in comment(Seen("queued", "b" * 40, run_url=here.url))
+    assert (here.login, here.writer) == ("github-actions[bot]", "")
+
+
+def test_an_apps_token_is_taken_out_of_the_environment_and_masked(monkeypatch: pytest.MonkeyPatch,
+                                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("KERNELOPT_APP_TOKEN", "ghs_secret")
+    assert take_app_token() == "ghs_secret" and "KERNELOPT_APP_TOKEN" not in os.environ
+    assert "::add-mask::ghs_secret" in capsys.readouterr().err
+    assert take_app_token() == ""
+    here = workflow({"GITHUB_REPOSITORY": "acme/kernels", "KERNELOPT_APP_SLUG": "acme-perf"})
+    assert (here.login, here.writer) == ("github-actions[bot]", "acme-perf[bot]")
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def test_every_state_is_said_on_every_surface(surface: str, state: str) -> None:
     seen = seen_runs.states()[state]
     text = SURFACES[surface](seen)
     said = {
-        "queued": "Waiting for a GPU runner",
+        "queued": "waits for a GPU runner; what comes of it is written here",
         "running": "Searching for faster kernels",
         "nothing": "so the compiler's own code stays",
         "no_target": "nothing was optimised",
@@ -113,8 +113,29 @@ def test_every_state_is_said_on_every_surface(surface: str, state: str) -> None:
 
 def test_a_gain_comes_with_its_interval_and_baseline() -> None:
     text = shown.comment(seen_runs.gained())
-    assert "| `transformer_block` | **1.210x** | 1.190x to 1.240x | `max-autotune` | 1.452 ms | 1.200 ms |" in text
+    row = "| `transformer_block` | **1.210x** | 1.190x to 1.240x | `max-autotune` | 1.452 ms | 1.200 ms |"
+    assert row in text.replace("\u00a0", " ")
     assert "<summary>Not faster (2)</summary>" in text
+
+
+def test_a_gain_stands_beside_the_noise_of_its_machine() -> None:
+    found = seen_runs.data()
+    text = shown.summary(finished(summarise(found), head_sha="b" * 40)).replace("\u00a0", " ")
+    noise = found["noise"][0]
+    row = f"| A/A: the same code twice | {noise['speedup']:.3f}x | {noise['low']:.3f}x to {noise['high']:.3f}x |"
+    assert row in text
+    found["noise"][0]["low"] = float("nan")
+    assert "A/A" not in shown.summary(finished(summarise(found), head_sha="b" * 40))
+
+
+def test_each_lever_says_why_it_was_not_enough() -> None:
+    found = seen_runs.data()
+    found["targets"] = found["targets"][1:2]
+    name = found["targets"][0]["name"]
+    found["levers"] = [{"target": name, "lever": lever, "adopted": 0, "gain": None, "reason": f"{lever} was slower"}
+                       for lever in ("dispatch", "launch")]
+    text = shown.comment(finished(summarise(found), head_sha="b" * 40))
+    assert "\n- `dispatch`: dispatch was slower\n- `launch`: launch was slower\n" in text
 
 
 def test_a_gain_that_could_not_be_published_says_why() -> None:

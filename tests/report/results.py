@@ -22,7 +22,8 @@ PLAN = Plan(
     (Parameter("x", "*fp32"), Parameter("y", "*fp32", written=True)), (Launch("norm", ("cdiv(n, 4)",), ("x", "y")),)
 )
 TARGET = Target(
-    "transformer_block", "models/block.py", "Block", "get_inputs", "get_init_inputs", closure=("models/block.py",)
+    "transformer_block", "models/block.py", "Block", "get_inputs", "get_init_inputs", closure=("models/block.py",),
+    line=3,
 )
 
 

@@ -4,19 +4,26 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from kernelopt_bot.report import markdown
 from kernelopt_bot.report.blocks import Block, Details, Report
 from kernelopt_bot.report.build import build
 from kernelopt_bot.report.machine import render_json
-from kernelopt_bot.report.markdown import beside, render
+from kernelopt_bot.report.markdown import beside
 from kernelopt_bot.report.terminal import print_report
 from kernelopt_bot.search.result import RunResult, TargetResult, Trial
 from tests.report import results
+
+
+def render(*arguments: Any, **more: Any) -> str:
+    """Figures are held together by spaces that do not break."""
+    return markdown.render(*arguments, **more).replace("\u00a0", " ")
 
 
 def one(result: TargetResult, **changes: object) -> RunResult:

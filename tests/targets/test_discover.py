@@ -58,7 +58,8 @@ def test_why_a_file_is_no_target(tmp_path: Path, text: str, reason: str) -> None
 def test_targets_by_convention(tmp_path: Path, text: str, init: str) -> None:
     (tmp_path / "a.py").write_text(text)
     target = Finder(FolderSource(tmp_path)).by_convention("a.py")
-    assert target == Target("a", "a.py", "Model", "get_inputs", init, closure=("a.py",))
+    line = 1 + next((i for i, x in enumerate(text.splitlines()) if x.startswith("class Model")), 0)
+    assert target == Target("a", "a.py", "Model", "get_inputs", init, closure=("a.py",), line=line)
 
 
 @pytest.mark.parametrize(("path", "entry", "name"), [
@@ -91,7 +92,7 @@ class TestByHand:
     def test_by_convention(self, tmp_path: Path) -> None:
         write(tmp_path, net=MODEL)
         assert by_hand(str(tmp_path / "net.py")) == (tmp_path, Target(
-            "net", "net.py", "Model", "get_inputs", origin="command", closure=("net.py",)))
+            "net", "net.py", "Model", "get_inputs", origin="command", closure=("net.py",), line=5))
 
     def test_a_named_class(self, tmp_path: Path) -> None:
         write(tmp_path, net=TWO)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kernelopt_bot.report.machine import machine_data
+from kernelopt_bot.report.restore import restore
 
 ROOT = Path(__file__).parents[2]
 RECORDS = sorted((ROOT / "benchmarks" / "results").glob("optimize_*.json"))
@@ -21,9 +22,10 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda p: p.stem)
-def test_a_record_gives_back_the_result_that_it_was_made_from(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_gives_back_the_result_that_it_was_made_from(record: Path) -> None:
+    """Also one that an earlier release wrote; what only a captured program tells is not in it."""
     data = json.loads(record.read_text())["report"]
-    again = machine_data(load("record_result.py", monkeypatch)["run_result"](data))
+    again = machine_data(restore(json.dumps(data).encode()))
     for key in ("baselines", "levers", "noise", "rejected", "secret", "environment", "command"):
         assert again[key] == data[key], key
     for old, new in zip(data["targets"], again["targets"], strict=True):

@@ -94,11 +94,12 @@ def copy_inputs(inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[A
 
 def users_trace(root: str, error: BaseException) -> str:
     """The traceback cut to the frames under `root` (or to the last three where there is none), without our own."""
-    frames = traceback.extract_tb(error.__traceback__)
+    # Frozen modules have no file: `<frozen importlib._bootstrap>` would be taken for one in the working folder.
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen ")]
     inside = os.path.realpath(root) + os.sep
     own = [f for f in frames if os.path.realpath(f.filename).startswith(inside)][-TRACE_FRAMES:]
     others = [f for f in frames if not os.path.realpath(f.filename).startswith(_OURS)]
-    shown = [*own, *(others[-1:] if own and others[-1] is not own[-1] else [])] or others[-3:]
+    shown = [*own, *(others[-1:] if own and others and others[-1] is not own[-1] else [])] or others[-3:]
     return "".join(traceback.format_list(shown) + traceback.format_exception_only(error))
 
 

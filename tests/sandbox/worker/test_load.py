@@ -145,6 +145,15 @@ def test_the_detail_is_the_users_traceback(tmp_path: Path) -> None:
     assert "sandbox/worker/load.py" not in caught.value.detail
 
 
+def test_the_importer_s_own_frames_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their file names, `<frozen importlib._bootstrap>`, are no paths; the working folder is the checkout here."""
+    (tmp_path / "needs.py").write_text("import a_package_that_is_not_there\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WorkerFault) as caught:
+        answer(tmp_path, root=str(tmp_path), path="needs.py")
+    assert "needs.py" in caught.value.detail and "frozen" not in caught.value.detail
+
+
 def test_a_syntax_error_names_its_place(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def f(:\n    pass\n")
     with pytest.raises(WorkerFault) as caught:
