@@ -42,6 +42,7 @@ def command(path: Path, wait: bool) -> int:
     `proceed`: whether the next phases have something to do.
     """
     token = phases.take_token()
+    phases.stop_commands()
     here = phases.workflow(os.environ)
     github = GitHub(here.repository, token)
     decision, policy_sha = _decided(github, here, wait=wait)

@@ -104,21 +104,21 @@ def take_token() -> str:
     return token
 
 
-@contextlib.contextmanager
-def without_commands() -> Iterator[None]:
-    """No line of the log is a command to the runner meanwhile, whoever wrote it.
+def stop_commands(*, quiet: bool = False) -> None:
+    """From here to the end of this process no line of its log is a command to the runner, whoever wrote it.
+
+    Standard output and error reach the runner by ways of their own, so both say it, and it is never taken back: what
+    comes last on one of them could be read after the other's word to go on. The runner takes `##[set-output name=x]y`
+    for a command anywhere in a line, so nothing that is printed can be trusted by its beginning. `quiet`: standard
+    output is data.
 
     https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#stopping-and-starting-workflow-commands
+    https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs
     """
-    if os.environ.get("GITHUB_ACTIONS") != "true":
-        yield
-        return
-    word = secrets.token_hex(16)
-    click.echo(f"::stop-commands::{word}", err=True)
-    try:
-        yield
-    finally:
-        click.echo(f"::{word}::", err=True)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        word = secrets.token_hex(16)
+        for err in (True,) if quiet else (True, False):
+            click.echo(f"::stop-commands::{word}", err=err)
 
 
 def outputs(values: Mapping[str, object]) -> None:

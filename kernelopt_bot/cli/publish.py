@@ -41,6 +41,7 @@ _RESULTS = ("success", "failure", "cancelled", "skipped")
 def command(path: Path, made: Path, result: str, where: str) -> int:
     """Check the result of `kernelopt execute` and publish it; conclude the check run whatever came of it."""
     token = phases.take_token()
+    phases.stop_commands()
     here = phases.workflow(os.environ)
     order = phases.read_order(path)
     forge = GitHubForge(here.repository, token)

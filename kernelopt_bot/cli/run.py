@@ -36,6 +36,7 @@ def command(where: str, output: Path, as_json: bool) -> int:
     """Handle the event of this workflow run (GITHUB_EVENT_NAME, GITHUB_EVENT_PATH) in the current repository."""
     end_with_what_was_verified()
     token = phases.take_token()
+    phases.stop_commands(quiet=as_json)
     repository = open_repository(Path.cwd())
     job = from_environment(os.environ)
     # Whether a person may ask is found out by authorise alone.
@@ -47,8 +48,7 @@ def command(where: str, output: Path, as_json: bool) -> int:
         return 0
     config = config_for(repository, job.base_sha, job.head_sha)
     folder = outcome.run_folder(output)
-    with phases.without_commands():
-        searched = search(repository, job, config, folder)
+    searched = search(repository, job, config, folder)
     finished, run = searched.finished, searched.run
     report = build(run)
     outcome.write_files(report, output)
