@@ -105,7 +105,7 @@ class Case:
         """What the phase writes for this job, of a search that found `run`."""
         job = read_order(self.job).job
         run = replace(run, head_sha=job.head_sha, base_sha=job.base_sha, repository=job.repository,
-                      pull_request=job.number)
+                      pull_request=job.number or None)
         bundle.write(self.folder / "bundle", job, run, build(run), root)
 
 
