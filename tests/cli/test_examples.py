@@ -21,7 +21,9 @@ EVENTS = {"pull_request": {"opened", "reopened", "synchronize", "ready_for_revie
 
 
 def examples(event: str) -> list[dict[str, Any]]:
-    return next(e["examples"] for e in json.loads(PAYLOADS.read_text()) if e["name"] == event)
+    """One of each action; `tests/events/test_examples.py` puts all of them through the policy."""
+    found = next(e["examples"] for e in json.loads(PAYLOADS.read_text()) if e["name"] == event)
+    return list({str(example.get("action", "")): example for example in reversed(found)}.values())
 
 
 def about(case: Case, event: str, example: dict[str, Any]) -> dict[str, Any]:  # noqa: F811
