@@ -50,20 +50,24 @@ def test_a_permission_that_cannot_be_read(case: Case, status: int) -> None:
     assert not answers(case) and not case.repo.checks
 
 
-@pytest.mark.parametrize("text", [
+TEXTS = (
     "${{ secrets.GITHUB_TOKEN }}", "@octocat/everyone", "$(touch${IFS}canary)", "`touch canary`", "a;touch canary",
     "<img src=x onerror=alert(1)>", "::set-output name=execute::true", "##[set-output name=execute]true",
-    "[x](https://example.invalid)", "x%0Aexecute=true", "--sha=\u202eabc", "fixes #1", "'; DROP"])
-def test_the_text_of_a_command(case: Case, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    said = asked(case, f"/kernelopt {text}\nexecute=true\n::set-output name=execute::true")
-    assert said["execute"] == "false" and said["reason"] == "the command was not understood"
-    [answer] = answers(case)
-    outside = re.sub(r"`[^`]*`", "", answer.partition("| command |")[0])
-    assert not re.search(r"[@#<\[$]|::|%0A", outside.partition("-->")[2]), outside
-    out, err = capsys.readouterr()
-    for stream in (out, err.partition("\n")[2]):
-        first, _, rest = stream.partition("\n")
-        assert first.startswith("::stop-commands::") and not COMMANDS.search(rest)
+    "[x](https://example.invalid)", "x%0Aexecute=true", "--sha=\u202eabc", "fixes #1", "'; DROP")
+
+
+def test_the_text_of_a_command(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in TEXTS:
+        said = asked(case, f"/kernelopt {text}\nexecute=true\n::set-output name=execute::true")
+        assert said["execute"] == "false" and said["reason"] == "the command was not understood"
+        [answer] = answers(case)
+        outside = re.sub(r"`[^`]*`", "", answer.partition("| command |")[0])
+        assert not re.search(r"[@#<\[$]|::|%0A", outside.partition("-->")[2]), outside
+        out, err = capsys.readouterr()
+        for stream in (out, err.partition("\n")[2]):
+            first, _, rest = stream.partition("\n")
+            assert first.startswith("::stop-commands::") and not COMMANDS.search(rest)
+        case.repo.comments = {case.asking: case.repo.comments[case.asking]}
 
 
 @pytest.mark.parametrize("body", [
@@ -95,8 +99,8 @@ def test_forged_markers_of_a_stranger_change_and_silence_nothing(case: Case, mad
     assert [c["user"]["login"] for c in said] == ["stranger", case.hub.login], "said once, whoever said it before"
 
 
-@pytest.mark.parametrize("name", ["x;touch${IFS}canary", "$(touch${IFS}canary)", "`id`&&x|y>z", "a'b\"c", "@octocat/#1",
-                                  "<b>x</b>", "--upload-pack=x", "%0Aexecute=true", "x\u202egnp", "refs/heads/main"])
+@pytest.mark.parametrize("name", ["x;$(touch${IFS}canary)`id`", "a'b\"c&&x|y>z", "@octocat/#1<b>x</b>",
+                                  "--upload-pack=x", "%0Aexecute=true\u202e", "refs/heads/main"])
 def test_a_branch_with_shell_characters(case: Case, made: tuple[RunResult, Path], name: str) -> None:
     case.repo.git("update-ref", f"refs/heads/{name}", case.head)
     case.repo.pulls[case.number]["head"] |= {"ref": name, "label": f"acme:{name}"}
