@@ -11,6 +11,7 @@ import click
 
 from kernelopt_bot.cli import phases
 from kernelopt_bot.cli.phases import Order, Workflow
+from kernelopt_bot.cli.runner_log import stop_commands
 from kernelopt_bot.errors import InputError, UserError
 from kernelopt_bot.events.commands import MARKER
 from kernelopt_bot.events.job import REACTIONS, Decision, Ignored, Job, Reply
@@ -42,7 +43,7 @@ def command(path: Path, wait: bool) -> int:
     `proceed`: whether the next phases have something to do.
     """
     token = phases.take_token()
-    phases.stop_commands()
+    stop_commands()
     here = phases.workflow(os.environ)
     github = GitHub(here.repository, token)
     decision, policy_sha = _decided(github, here, wait=wait)

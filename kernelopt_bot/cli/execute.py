@@ -8,6 +8,7 @@ import click
 
 from kernelopt_bot.cli import outcome, phases
 from kernelopt_bot.cli.optimize import end_with_what_was_verified
+from kernelopt_bot.cli.runner_log import stop_commands
 from kernelopt_bot.cli.searching import search
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.publish import bundle
@@ -30,7 +31,7 @@ def command(path: Path, made: Path, output: Path) -> int:
     """
     end_with_what_was_verified()
     phases.take_token()
-    phases.stop_commands()
+    stop_commands()
     order = phases.read_order(path)
     job = order.job
     if not job.executes:

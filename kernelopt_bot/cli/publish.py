@@ -10,6 +10,7 @@ import click
 
 from kernelopt_bot.cli import outcome, phases
 from kernelopt_bot.cli.phases import Order, Workflow
+from kernelopt_bot.cli.runner_log import stop_commands
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.events.job import REACTIONS, Job
@@ -41,7 +42,7 @@ _RESULTS = ("success", "failure", "cancelled", "skipped")
 def command(path: Path, made: Path, result: str, where: str) -> int:
     """Check the result of `kernelopt execute` and publish it; conclude the check run whatever came of it."""
     token = phases.take_token()
-    phases.stop_commands()
+    stop_commands()
     here = phases.workflow(os.environ)
     order = phases.read_order(path)
     forge = GitHubForge(here.repository, token)

@@ -9,6 +9,7 @@ import click
 
 from kernelopt_bot.cli import outcome, phases
 from kernelopt_bot.cli.optimize import end_with_what_was_verified
+from kernelopt_bot.cli.runner_log import stop_commands
 from kernelopt_bot.cli.searching import search
 from kernelopt_bot.config import Config
 from kernelopt_bot.events.job import Ignored, Job
@@ -36,7 +37,7 @@ def command(where: str, output: Path, as_json: bool) -> int:
     """Handle the event of this workflow run (GITHUB_EVENT_NAME, GITHUB_EVENT_PATH) in the current repository."""
     end_with_what_was_verified()
     token = phases.take_token()
-    phases.stop_commands(quiet=as_json)
+    stop_commands(quiet=as_json)
     repository = open_repository(Path.cwd())
     job = from_environment(os.environ)
     # Whether a person may ask is found out by authorise alone.

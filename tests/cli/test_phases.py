@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -239,19 +238,6 @@ def test_execute_refuses_another_commit(case: Case, capsys: pytest.CaptureFixtur
     case.monkeypatch.chdir(clone)
     assert main(["execute", "--job", str(case.job), "--bundle", str(case.folder / "b")]) == 2
     assert "the checkout is not at the job's commit" in capsys.readouterr().err
-
-
-def test_the_log_takes_no_commands_any_more(monkeypatch: pytest.MonkeyPatch,
-                                            capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    phases.stop_commands()
-    out, err = capsys.readouterr()
-    assert out == err and re.fullmatch(r"::stop-commands::[0-9a-f]{32}\n", out)
-    phases.stop_commands(quiet=True)
-    assert capsys.readouterr().out == ""
-    monkeypatch.setenv("GITHUB_ACTIONS", "")
-    phases.stop_commands()
-    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "{\"job\": 1, \"policy_sha\": 2}"])
