@@ -12,6 +12,7 @@ import click
 from kernelopt_bot.cli import phases
 from kernelopt_bot.cli.phases import Order, Workflow
 from kernelopt_bot.cli.publishing import branch_of
+from kernelopt_bot.cli.runner_log import stop_commands
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import InputError, UserError
 from kernelopt_bot.events.commands import MARKER
@@ -47,6 +48,7 @@ def command(path: Path, wait: bool) -> int:
     `proceed`: whether the next phases have something to do.
     """
     token = phases.take_token()
+    stop_commands()
     here = phases.workflow(os.environ)
     github = GitHub(here.repository, token)
     decision, policy_sha, policy = _decided(github, here, wait=wait)

@@ -9,6 +9,7 @@ import click
 
 from kernelopt_bot.cli import outcome, phases
 from kernelopt_bot.cli.optimize import end_in_time, end_with_what_was_verified
+from kernelopt_bot.cli.runner_log import stop_commands
 from kernelopt_bot.cli.searching import search
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.publish import bundle
@@ -37,6 +38,7 @@ def command(path: Path, made: Path, output: Path) -> int:
     end_with_what_was_verified()
     end_in_time(deadline)
     phases.take_token()
+    stop_commands()
     order = phases.read_order(path)
     job = order.job
     if not job.executes:
@@ -47,15 +49,14 @@ def command(path: Path, made: Path, output: Path) -> int:
         raise InputError("the checkout is not at the job's commit", where=f"{head}, not {job.head_sha}",
                          fix="check out the output `head-sha` of authorise with its history")
     traced = config_for(repository, order.policy_sha, job.head_sha)
-    with phases.without_commands():
-        folder = outcome.run_folder(output)
-        done = search(repository, job, traced, folder, opened=order.opened, deadline=deadline)
-        report = build(done.run)
-        outcome.write_files(report, output)
-        bundle.write(made, job, done.run, report, folder / "bundle", done.swept or Swept(done.verified))
-        outcome.show(report, output, as_json=False)
-        for v in done.verified:
-            click.echo(f"{v.artifact}: {v.state}{': ' + v.reason if v.reason else ''}")
+    folder = outcome.run_folder(output)
+    done = search(repository, job, traced, folder, opened=order.opened, deadline=deadline)
+    report = build(done.run)
+    outcome.write_files(report, output)
+    bundle.write(made, job, done.run, report, folder / "bundle", done.swept or Swept(done.verified))
+    outcome.show(report, output, as_json=False)
+    for v in done.verified:
+        click.echo(f"{v.artifact}: {v.state}{': ' + v.reason if v.reason else ''}")
     if done.finished.bug:
         raise done.finished.bug
     return outcome.exit_code(done.run, interrupted=done.finished.interrupted, limited=done.finished.limited)

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from kernelopt_bot import __version__
+from kernelopt_bot.cli.runner_log import stop_commands
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.process import redact
 
@@ -36,6 +37,10 @@ COMMANDS = {
 """Command -> module with a click command named `command`; imported only when asked for."""
 
 
+BY_HAND = ("optimize", "verify", "bench", "check", "sweep")
+"""Those that execute code and are no phase of a workflow, but may stand in one; what they print may be JSON."""
+
+
 class LazyGroup(click.Group):
     """Loads a command's module when it is used, so that `--help` costs no imports of the rooms."""
 
@@ -54,8 +59,11 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kernelopt")
-def group() -> None:
+@click.pass_context
+def group(ctx: click.Context) -> None:
     """Finds faster GPU kernels for your models, proves each one, and publishes them."""
+    if ctx.invoked_subcommand in BY_HAND:
+        stop_commands(quiet=True)
 
 
 def bug_report(error: BaseException) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,23 +117,6 @@ def _masked(token: str) -> str:
     if token and os.environ.get("GITHUB_ACTIONS") == "true":
         click.echo(f"::add-mask::{token}", err=True)
     return token
-
-
-@contextlib.contextmanager
-def without_commands() -> Iterator[None]:
-    """No line of the log is a command to the runner meanwhile, whoever wrote it.
-
-    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#stopping-and-starting-workflow-commands
-    """
-    if os.environ.get("GITHUB_ACTIONS") != "true":
-        yield
-        return
-    word = secrets.token_hex(16)
-    click.echo(f"::stop-commands::{word}", err=True)
-    try:
-        yield
-    finally:
-        click.echo(f"::{word}::", err=True)
 
 
 def outputs(values: Mapping[str, object]) -> None:

@@ -13,6 +13,7 @@ from kernelopt_bot.cli import outcome, phases
 from kernelopt_bot.cli.phases import Order, Workflow
 from kernelopt_bot.cli.publishing import Found, said_of, show_notes, source_closed, verified_again
 from kernelopt_bot.cli.publishing import published as publish
+from kernelopt_bot.cli.runner_log import stop_commands
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.events.job import REACTIONS, Job
@@ -47,6 +48,7 @@ _RESULTS = ("success", "failure", "cancelled", "skipped")
 def command(path: Path, made: Path, result: str, where: str) -> int:
     """Check the result of `kernelopt execute` and publish it; conclude the check run whatever came of it."""
     token = phases.take_token()
+    stop_commands()
     here = phases.workflow(os.environ)
     order = phases.read_order(path)
     forge = GitHubForge(here.repository, token, app_token=phases.take_app_token())
@@ -64,7 +66,8 @@ def command(path: Path, made: Path, result: str, where: str) -> int:
         with phases.said_only("the dashboard"):
             swept = held.account.swept if held is not None else Swept()
             paths = {r.target.name: r.target.path for r in held.run.results} if held is not None else {}
-            Dashboard(forge.writing, here.writer or here.login).show(board(forge.github, job, config, swept, seen, paths))
+            rows = board(forge.github, job, config, swept, seen, paths)
+            Dashboard(forge.writing, here.writer or here.login).show(rows)
     _outputs(held, published, made)
     show_notes(published)
     click.echo(outcome.said(published))

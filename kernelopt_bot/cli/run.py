@@ -10,6 +10,7 @@ import click
 from kernelopt_bot.cli import outcome, phases
 from kernelopt_bot.cli.optimize import end_in_time, end_with_what_was_verified
 from kernelopt_bot.cli.publishing import Found, branch_of, published, said_of, show_notes, source_closed
+from kernelopt_bot.cli.runner_log import stop_commands
 from kernelopt_bot.cli.searching import search
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import InputError
@@ -49,6 +50,7 @@ def command(where: str, output: Path, as_json: bool) -> int:
     end_with_what_was_verified()
     end_in_time(deadline)
     token = phases.take_token()
+    stop_commands(quiet=as_json)
     repository = open_repository(Path.cwd())
     job = _handled(from_environment(os.environ))
     if not isinstance(job, Job):
@@ -62,8 +64,7 @@ def command(where: str, output: Path, as_json: bool) -> int:
     if forge is not None and job.sweep:
         counted = opened(forge.github, config, branch_of(job, config.publish.branch_prefix))
     folder = outcome.run_folder(output)
-    with phases.without_commands():
-        searched = search(repository, job, traced, folder, opened=counted, deadline=deadline)
+    searched = search(repository, job, traced, folder, opened=counted, deadline=deadline)
     finished, run = searched.finished, searched.run
     report = build(run)
     outcome.write_files(report, output)

@@ -232,7 +232,7 @@ class Lifecycle:
 
         def find() -> Any:
             said = self._rest.pages(path, doing="reading the comments")
-            return next((c for c in said if (c["body"] or "").rstrip().endswith(mark)), None)
+            return next((c for c in said if (c["body"] or "").rstrip().endswith(mark) and _may_be_ours(c, pull)), None)
 
         if find() is None:
             body = f"{text.rstrip()}\n\n{mark}\n"
@@ -258,6 +258,12 @@ def compare_link(page: str, p: Publication) -> str:
     filled = {"expand": "1", "title": p.title, "body": shorten(p.body, _LINK_BODY)}
     branches = f"{quote(p.base_ref, safe='')}...{quote(p.branch, safe='')}"
     return f"{page}/compare/{branches}?{urlencode(filled, quote_via=quote)}"
+
+
+def _may_be_ours(comment: Json, pull: Json) -> bool:
+    """Whether who wrote the comment also opened the pull request, or is an App: no other person's words silence us."""
+    author = comment.get("user") or {}
+    return author.get("type") == "Bot" or author.get("login") == (pull.get("user") or {}).get("login")
 
 
 def _open(pulls: list[Json]) -> Json | None:

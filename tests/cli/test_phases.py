@@ -146,16 +146,6 @@ def test_execute_refuses_another_commit(case: Case, capsys: pytest.CaptureFixtur
     assert "the checkout is not at the job's commit" in capsys.readouterr().err
 
 
-def test_the_log_takes_no_commands_meanwhile(monkeypatch: pytest.MonkeyPatch,
-                                             capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    with phases.without_commands():
-        pass
-    first, last = capsys.readouterr().err.splitlines()
-    word = first.removeprefix("::stop-commands::")
-    assert len(word) == 32 and last == f"::{word}::"
-
-
 @pytest.mark.parametrize("text", ["", "{}", "[]", "{\"job\": 1, \"policy_sha\": 2}"])
 def test_a_malformed_job(tmp_path: Path, text: str) -> None:
     (tmp_path / "job.json").write_text(text)

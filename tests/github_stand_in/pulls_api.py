@@ -18,7 +18,7 @@ def create_pull(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> An
         p["state"] == "open" and (p["head"]["ref"], p["base"]["ref"]) == (head, b["base"]) for p in repo.pulls.values()
     ):
         return invalid(f"A pull request already exists for {repo.owner}:{head}.", "PullRequest", "head")
-    if repo.git("rev-list", "--count", f"{b['base']}..{head}") == "0":
+    if repo.git("rev-list", "--count", f"refs/heads/{b['base']}..refs/heads/{head}") == "0":
         return invalid(f"No commits between {b['base']} and {head}", "PullRequest", "head")
     n = len(repo.pulls) + len(repo.issues) + 1
     e = hub.description.example("pulls/create", 201)
@@ -80,7 +80,7 @@ def update_pull(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> An
         if not repo.sha(f"refs/heads/{b['base']}"):
             return invalid("Proposed base branch was not found", "PullRequest", "base", "invalid")
         head = repo.pulls[n]["head"]["ref"]
-        if repo.git("rev-list", "--count", f"{b['base']}..{head}") == "0":
+        if repo.git("rev-list", "--count", f"refs/heads/{b['base']}..refs/heads/{head}") == "0":
             return invalid(f"There are no new commits between base branch '{b['base']}' and head branch '{head}'",
                            "PullRequest", "base")
         repo.pulls[n]["base"] |= {"ref": b["base"], "label": f"{repo.owner}:{b['base']}"}

@@ -135,7 +135,8 @@ def delete_ref(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Ans
 
 def compare(hub: Hub, repo: Repo, a: Arguments, q: Arguments, b: Body) -> Answer:
     base, head = a["base"], a["head"]
-    if not (repo.sha(base) and repo.sha(head)):
+    # A whole SHA is a name to git whether there is such a commit or not.
+    if not (repo.sha(f"{base}^{{commit}}") and repo.sha(f"{head}^{{commit}}")):
         return not_found()
     behind, ahead = map(int, repo.git("rev-list", "--left-right", "--count", f"{base}...{head}").split())
     e = hub.description.example("repos/compare-commits")
