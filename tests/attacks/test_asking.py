@@ -140,3 +140,13 @@ def test_a_fork_on_an_ephemeral_runner_becomes_a_report_and_no_branch(case: Case
     assert case.publish() == 0
     assert case.outputs["operation"] == "reported" and len(case.repo.pulls) == 1
     assert case.repo.git("branch", "--list", "kernelopt-*") == ""
+
+
+def test_what_a_command_costs(case: Case, made: tuple[RunResult, Path]) -> None:
+    """The dearest way to a pull request: a comment, which is reacted to, with its permission read twice."""
+    case.hub.log.clear()
+    assert asked(case, "/kernelopt optimize --budget 20m")["execute"] == "true"
+    case.execute(*made)
+    assert case.publish() == 0 and case.outputs["operation"] == "created"
+    assert [r["content"] for r in case.repo.reactions] == ["eyes", "hooray"]
+    assert len(case.hub.log) <= 40, [name for name, _ in case.hub.log]
