@@ -136,7 +136,7 @@ def test_the_workflows_use_the_release_that_is_given(project: Path, ref: str, sa
     used = {}
     for path in (project / ".github/workflows").glob("*.yml"):
         [job] = yaml.safe_load(path.read_text())["jobs"].values()
-        used[path.stem] = [u for u in [job.get("uses"), *(s["uses"] for s in job.get("steps", []))]
+        used[path.stem] = [u for u in [job.get("uses"), *(s.get("uses") for s in job.get("steps", []))]
                            if u and u.startswith("acme/")]
     called = [f"acme/kernelopt-bot/.github/workflows/kernelopt.yml@{ref}"]
     assert used == {"kernelopt-first-run": [f"acme/kernelopt-bot@{ref}"], "kernelopt-pull-requests": called,
