@@ -225,7 +225,7 @@ def test_an_edited_artifact_is_found_and_not_run(tmp_path: Path) -> None:
     job = Job("schedule", "", "acme/kernels", head, head, operation="verify", sweep=True, source_branch="main")
     done = execute(tmp_path, scratch.root, job, head)
     assert done.code == 0, done.out + done.err
-    [found] = json.loads((tmp_path / "bundle/account.json").read_text())["swept"]["verified"]
-    assert (found["artifact"], found["state"]) == ("kernelopt_kernels/net", "modified")
-    assert "__init__" in found["reason"]
+    account = json.loads((tmp_path / "bundle/account.json").read_text())
+    found = {v["artifact"]: v for v in account["swept"]["verified"]}["kernelopt_kernels/net"]
+    assert found["state"] == "modified" and "__init__" in found["reason"]
     assert not done.canary.exists()
