@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelopt_bot.compiler.shipped.errors import PlanError
-from kernelopt_bot.compiler.shipped.rendering import UNFIT, render, render_scratch
+from kernelopt_bot.compiler.shipped.rendering import POINTER_TYPES, UNFIT, render, render_scratch
 from kernelopt_bot.compiler.shipped.runs import Slot, consecutive, run_hash, run_slots
+from kernelopt_bot.compiler.shipped.vendor import VendorCall, alignable, call_sequence
 from kernelopt_bot.compiler.shipped.wrapper import Call, Wrapper, read_wrapper
 
 
@@ -44,6 +45,8 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
         return Substitution(wrapper, {}, ())
     try:
         parsed = read_wrapper(wrapper)
+        sequence, kernels = call_sequence(parsed)
+        parsed = replace(parsed, kernels=kernels)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Substitution(wrapper, {}, ())
     # Definitions of kernels go before this line.
@@ -57,10 +60,10 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
     taken: set[str] = set()
     lengths = sorted({r.steps for r in runs.values()}, reverse=True)
     position = 0
-    while position < len(parsed.calls):
+    while position < len(sequence):
         for length in lengths:
-            calls = parsed.calls[position:position + length]
-            run = runs.get(run_hash(calls, parsed.kernels)) if len(calls) == length else None
+            calls = sequence[position:position + length]
+            run = runs.get(run_hash(calls, kernels)) if len(calls) == length else None
             if run is None or run.steps != length or not consecutive(calls, parsed.statements):
                 continue
             try:
@@ -70,7 +73,7 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
                 continue
             definitions.update(made)
             edits.append(edit)
-            taken |= {c.kernel for c in calls}
+            taken |= {c.kernel for c in calls if not isinstance(c, VendorCall)}
             replaced[run.hash] = replaced.get(run.hash, 0) + 1
             position += length - 1
             break
@@ -83,7 +86,7 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
 
 def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | None, capability: int | None,
              prefix: str) -> tuple[dict[str, str], tuple[int, int, str]]:
-    kernel = parsed.kernels[calls[0].kernel]
+    kernel = next(parsed.kernels[c.kernel] for c in calls if not isinstance(c, VendorCall))
     if capability and kernel.capability and kernel.capability != capability:
         raise PlanError(f"verified for compute capability {capability}, this device has {kernel.capability}")
     slots = {s.name: s for s in run_slots(calls, parsed.kernels)}
@@ -93,7 +96,7 @@ def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | No
     launches = render(run.source, plan, kernel, integers, num_sms)
     buffers = render_scratch(plan, {**integers, "num_sms": num_sms or kernel.multiprocessors})
     variables = {n: s.binding.expression for n, s in slots.items()}
-    lines, definitions = [], {}
+    lines, definitions = _alignments(calls, plan, slots), {}
     for buffer in buffers:
         variables[buffer.name] = f"{prefix}_{buffer.name}"
         lines.append(f"{prefix}_{buffer.name} = empty_strided_{kernel.device}(({buffer.elements}, ), (1, ), "
@@ -108,6 +111,26 @@ def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | No
         lines.append(f"{name}.run({passed}{calls[-1].keywords})")
     lines += [f"del {prefix}_{buffer.name}" for buffer in buffers]
     return definitions, _edit(calls, parsed, lines)
+
+
+def _results(calls: Sequence[Call]) -> list[str]:
+    """Memory for what vendor calls of the run return: views, checks and frees of it then stay as they are."""
+    lines = []
+    for call in calls:
+        if isinstance(call, VendorCall) and call.variable:
+            shape, stride = call.layouts["out"]
+            dtype = next(n for n, t in POINTER_TYPES.items() if t == call.bindings[-1].type)
+            lines.append(f"{call.variable} = empty_strided_cuda({shape!r}, {stride!r}, torch.{dtype})")
+    return lines
+
+
+def _alignments(calls: Sequence[Call], plan: Mapping[str, Any], slots: Mapping[str, Slot]) -> list[str]:
+    """Copies of inputs that only a vendor took, where they are not aligned as the plan says."""
+    first = calls[0]
+    if not isinstance(first, VendorCall):
+        return []
+    wanted = {slots[p["name"]].binding.root for p in plan["parameters"] if p.get("divisible")} & alignable(first)
+    return [f"{root} = {root} if {root}.data_ptr() % 16 == 0 else {root}.clone()" for root in sorted(wanted)]
 
 
 def _checked(parameter: Mapping[str, Any], slots: Mapping[str, Slot]) -> Mapping[str, Any]:
@@ -130,7 +153,7 @@ def _edit(calls: Sequence[Call], parsed: Wrapper, launches: Sequence[str]) -> tu
     """Replace the lines from the first to the last call. What stands between stays, frees move behind the launches."""
     first, last = calls[0].statement, calls[-1].statement
     inside = parsed.statements[first.index:last.index + 1]
-    before = [ast.unparse(s.node) for s in inside if s.kind not in ("kernel", "free")]
+    before = [*_results(calls), *(ast.unparse(s.node) for s in inside if s.kind not in ("kernel", "vendor", "free"))]
     frees = [ast.unparse(s.node) for s in inside if s.kind == "free"]
     for s in (parsed.statements[first.index - 1:first.index] + parsed.statements[last.index + 1:last.index + 2]):
         if s.scope is first.scope and (s.lines[1] == first.lines[0] or s.lines[0] == last.lines[1]):
