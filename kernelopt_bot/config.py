@@ -217,7 +217,8 @@ class Config(_Model):
         "Models to optimise, beside those found by convention (class Model with get_inputs in its file)."))
     artifact: Artifact = Field(default=Artifact(), description="Where adopted kernels are written.")
     levers: Annotated[tuple[LeverName, ...], Field(strict=False, min_length=1)] = Field(
-        default=("kernel", "dispatch", "launch"), description="What may be changed; tried as dispatch, launch, kernel.")
+        default=("kernel", "dispatch", "launch"), description=(
+            "What may be changed; tried as dispatch, launch, region, kernel. `region` may replace vendor calls."))
     sandbox: Literal["auto", "docker", "bubblewrap", "landlock", "process"] = Field(default="auto", description=(
         "The jail of executed code; auto: the first that works of docker, bubblewrap, landlock. "
         "process isolates nothing and is used only when written here."))

@@ -24,6 +24,6 @@ __all__ = [
     "LARGEST_INTEGER", "POINTER_TYPES", "Artifact", "ArtifactError", "ArtifactWarning", "Backend", "Binding",
     "Call", "GraphRecord", "KernelSource", "Manifest", "PlanError", "RenderedLaunch", "Run", "Scope",
     "ScratchBuffer", "Slot", "Statement", "Substitution", "VendorCall", "Wrapper", "call_sequence", "consecutive",
-    "evaluate", "find_runs", "inside_and_dying", "kernel_hash", "load_manifest", "read_kernel", "read_wrapper", "render", "render_scratch",
-    "run_hash", "run_slots", "substitute", "torch_supported",
+    "evaluate", "find_runs", "inside_and_dying", "kernel_hash", "load_manifest", "read_kernel", "read_wrapper",
+    "render", "render_scratch", "run_hash", "run_slots", "substitute", "torch_supported",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -179,7 +180,7 @@ def regions_of(graph: Graph) -> tuple[KernelRun, ...]:
     sequence, kernels = call_sequence(wrapper)
     steps = {(s.function, s.lines[0]): s for s in graph.steps if s.kind in ("kernel", "vendor")}
     found = []
-    for calls in zip(sequence, sequence[1:], strict=False):
+    for calls in itertools.pairwise(sequence):
         if isinstance(calls[0], VendorCall) and consecutive(calls, wrapper.statements):
             run = _run(graph, dataclasses.replace(wrapper, kernels=kernels), calls, steps)
             if run is not None:

@@ -1,8 +1,8 @@
 """A depthwise convolution, and the kernel after it, as one kernel: each program a stretch of one channel's image.
 
 A depthwise convolution has no product to speak of: each output element is a sum over one small window of one channel,
-so that its floor is reading the image and writing the result once. The taps are unrolled, the weights are scalars of the
-program, and the kernel after it goes on with the sum in registers.
+so that its floor is reading the image and writing the result once. The taps are unrolled, the weights are scalars of
+the program, and the kernel after it goes on with the sum in registers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def depthwise_of(run: KernelRun) -> Depthwise:
         raise NotUnderstood("no convolution without a bias")
     options = dict(vendor.options)
     (shape, stride), (weight, weight_stride), (result, places) = (vendor.layouts[n] for n in ("a0", "a1", "out"))
-    if options.get("transposed") or options.get("bias") is not None or options.get("groups") != shape[1] or weight[1] != 1:
+    if options.get("transposed") or options.get("bias") is not None or (
+            options.get("groups") != shape[1] or weight[1] != 1):
         raise NotUnderstood("channels that are summed")
     if math.prod(weight[2:]) > MOST_TAPS:
         raise NotUnderstood(f"windows of {math.prod(weight[2:])} elements")
@@ -96,7 +97,8 @@ def sum_code(d: Depthwise) -> list[ast.stmt]:
         rest = f"({rest}) // {d.result[i]}"
     lines.append("acc = tl.zeros([BLOCK], tl.float32)")
     for number in range(math.prod(d.window)):
-        tap, left = [], number
+        tap: list[int] = []
+        left = number
         for size in reversed(d.window):
             tap.insert(0, left % size)
             left //= size
@@ -134,7 +136,9 @@ class DepthwiseEpilogue:
         moved = {d.source, d.weight} | epilogue.loads
         after = LAUNCH_US + 1e6 * sum(map(site.buffer_bytes, (*moved, *epilogue.stores))) / site.roofs.copy_bytes_per_s
         gain = site.before_us / after
-        return Expectation(gain, "the image is read once and only the result is written") if gain >= LEAST_GAIN else None
+        if gain < LEAST_GAIN:
+            return None
+        return Expectation(gain, "the image is read once and only the result is written")
 
     def propose(self, site: RunSite) -> Iterator[KernelCandidate]:
         try:

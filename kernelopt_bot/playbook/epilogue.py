@@ -120,7 +120,9 @@ def body(epilogue: Epilogue, value: str, head: Sequence[ast.stmt], shape: str, i
             continue
         rest.append(ast.fix_missing_locations(replacer.visit(copy.deepcopy(statement))))
     if keep:
-        at, mask = ("xindex", "xmask") if not epilogue.row else (f"r0_index + {epilogue.row} * xindex", "r0_mask & xmask")
+        at, mask = "xindex", "xmask"
+        if epilogue.row:
+            at, mask = f"r0_index + {epilogue.row} * xindex", "r0_mask & xmask"
         first = next(i for i, s in enumerate(rest) if _store(s))
         rest[first:first] = statements(f"tl.store({epilogue.out} + ({at}), taken, {mask})")
     return [*made, *rest]

@@ -25,7 +25,7 @@ LAUNCH_US = 2.0
 
 @dataclass(frozen=True)
 class RunSite:
-    """Facts of one run. `profiles` are those of all its steps in order, a vendor call's first, and `configs` those of the
+    """Facts of one run. `profiles` are those of all its steps in order, a vendor call's first, `configs` those of the
     kernel calls, empty until the baselines were compiled."""
 
     run: KernelRun

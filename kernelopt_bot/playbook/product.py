@@ -1,4 +1,4 @@
-"""A vendor call as a batch of matrix products: what is multiplied, how it lies in memory, and the device code of a tile.
+"""A vendor call as a batch of matrix products: what is multiplied, how it lies in memory, the device code of a tile.
 
 Products are those of `extern_kernels`, and convolutions whose windows hold one element (pointwise): there a row or a
 column of a product is one place of the image. The result must lie densely, batches of rows one after the other, so that
@@ -8,6 +8,7 @@ the next kernel's flat index says which element it takes.
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,8 +32,8 @@ class Operand:
 
 @dataclass(frozen=True)
 class Product:
-    """`out[b, m, n] = sum_k left[b, m, k] * right[b, k, n]`, plus `added[b, m, n]` where there is one. `out` is dense and
-    row-major."""
+    """`out[b, m, n] = sum_k left[b, m, k] * right[b, k, n]`, plus `added[b, m, n]` where there is one. `out` is dense
+    and row-major."""
 
     batch: int
     m: int
@@ -57,13 +58,13 @@ def product_of(run: KernelRun) -> Product:
         raise NotUnderstood("no vendor call")
     found = _convolution(vendor) if vendor.function.endswith(".convolution") else _matrix(vendor)
     batch, m, n, k, left, right, added = found
-    if vendor.layouts["out"] and not _dense(vendor.layouts["out"]):
+    if not _dense(vendor.layouts["out"]):
         raise NotUnderstood("the result is not dense")
     if min(batch, m, n, k) < 1:
         raise NotUnderstood("an empty product")
     product = Product(batch, m, n, k, left, right, added, vendor.out, run.buffer[vendor.out].type.removeprefix("*"))
-    reach = [sum((size - 1) * stride for size, stride in zip(sizes, operand.strides, strict=True)) for operand, sizes in (
-        (left, (batch, m, k)), (right, (batch, k, n)))]
+    reach = [sum((size - 1) * stride for size, stride in zip(sizes, operand.strides, strict=True))
+             for operand, sizes in ((left, (batch, m, k)), (right, (batch, k, n)))]
     if max(*reach, batch * m * n) > LARGEST_INDEX:
         raise NotUnderstood("offsets of more than 32 bits")
     return product
@@ -125,8 +126,8 @@ def _row_major(layout: Layout) -> bool:
 def _convolution(vendor: RunVendor) -> Facts:
     """Windows of one element, no padding, no steps: each place of the image by itself."""
     options = dict(vendor.options)
-    if set(vendor.operands) != {"a0", "a1"} or options.get("groups") != 1 or options.get("transposed") or any(
-            options.get("bias", None) is not None for _ in (0,)):
+    if set(vendor.operands) != {"a0", "a1"} or options.get("groups") != 1 or options.get("transposed") or (
+            options.get("bias") is not None):
         raise NotUnderstood("a convolution of another kind")
     (shape, stride), (weight, steps), (_, places) = (vendor.layouts[n] for n in ("a0", "a1", "out"))
     if math.prod(weight[2:]) != 1 or set(options["stride"]) != {1} or set(options["padding"]) != {0}:
@@ -135,7 +136,7 @@ def _convolution(vendor: RunVendor) -> Facts:
     inward, outward = _one_stride(image, stride[2:]), _one_stride(image, places[2:])
     size = math.prod(image)
     weights, pixels = vendor.operands["a1"], vendor.operands["a0"]
-    if outward == 1 or size == 1 and places[1] != 1:  # channels are rows
+    if outward == 1 or (size == 1 and places[1] != 1):  # channels are rows
         return (batch, channels, size, weight[1], Operand(weights, (0, steps[0], steps[1])),
                 Operand(pixels, (stride[0], stride[1], inward)), None)
     if places[1] != 1:
@@ -147,7 +148,7 @@ def _convolution(vendor: RunVendor) -> Facts:
 def _one_stride(sizes: Sequence[int], strides: Sequence[int]) -> int:
     """The stride of all places of an image in row-major order. Raises NotUnderstood where there is no such one."""
     kept = [(size, stride) for size, stride in zip(sizes, strides, strict=True) if size != 1]
-    for (_, outer), (size, inner) in zip(kept, kept[1:], strict=False):
+    for (_, outer), (size, inner) in itertools.pairwise(kept):
         if outer != size * inner:
             raise NotUnderstood("the places of an image have no common stride")
     return kept[-1][1] if kept else 1

@@ -32,8 +32,8 @@ _MOST_BATCHES = 65535
 
 class ProductEpilogue:
     name = "product_epilogue"
-    citation = ("Epilogue fusion: Thakkar et al., CUTLASS 3; a whole row a tile: Dao, FlashAttention-2, 2023; three TF32 "
-                "products: Ootomo and Yokota, 2022")
+    citation = ("Epilogue fusion: Thakkar et al., CUTLASS 3; a whole row a tile: Dao, FlashAttention-2, 2023; three "
+                "TF32 products: Ootomo and Yokota, 2022")
 
     def applies(self, site: RunSite) -> Expectation | None:
         try:
@@ -46,7 +46,8 @@ class ProductEpilogue:
         gain = (vendor_us + after_us) / (vendor_us + rest_us)
         if gain < LEAST_GAIN:
             return None
-        return Expectation(gain, f"the product of {product.m} by {product.n} by {product.k} is not written and read back")
+        sizes = f"{product.m} by {product.n} by {product.k}"
+        return Expectation(gain, f"the product of {sizes} is not written and read back")
 
     def propose(self, site: RunSite) -> Iterator[KernelCandidate]:
         try:

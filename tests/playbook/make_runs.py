@@ -2,7 +2,8 @@
 
     python -m tests.playbook.make_runs [case ...]
 
-Writes `data/runs/torch<version>/<case>.py.txt`, and `data/regions` likewise. Run it in an environment with the wanted torch; no GPU is needed.
+Writes `data/runs/torch<version>/<case>.py.txt`, and `data/regions` likewise. Run it in an environment with the
+wanted torch; no GPU is needed.
 """
 
 from __future__ import annotations

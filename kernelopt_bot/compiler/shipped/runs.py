@@ -81,7 +81,8 @@ def run_hash(calls: Sequence[Call], kernels: Mapping[str, KernelSource]) -> str:
 
 def consecutive(calls: Sequence[Call], statements: Sequence[Statement]) -> bool:
     """True if only allocations, views, frees and checks stand between the calls, all in one block, and alignments of
-    inputs that no call before them in the run has seen: what is no call moves before the run. A run ends in a kernel."""
+    inputs that no call before them in the run has seen: what is no call moves before the run. Its last call is a
+    kernel's."""
     a, b = calls[0].statement, calls[-1].statement
     between = statements[a.index:b.index + 1]
     indents = {s.node.col_offset for s in between if s.kind in ("kernel", "vendor")}

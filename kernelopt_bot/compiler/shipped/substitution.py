@@ -96,7 +96,7 @@ def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | No
     launches = render(run.source, plan, kernel, integers, num_sms)
     buffers = render_scratch(plan, {**integers, "num_sms": num_sms or kernel.multiprocessors})
     variables = {n: s.binding.expression for n, s in slots.items()}
-    lines, definitions = _alignments(calls, plan, slots), {}
+    lines, definitions = _alignments(calls, parsed, plan, slots), {}
     for buffer in buffers:
         variables[buffer.name] = f"{prefix}_{buffer.name}"
         lines.append(f"{prefix}_{buffer.name} = empty_strided_{kernel.device}(({buffer.elements}, ), (1, ), "
@@ -124,12 +124,13 @@ def _results(calls: Sequence[Call]) -> list[str]:
     return lines
 
 
-def _alignments(calls: Sequence[Call], plan: Mapping[str, Any], slots: Mapping[str, Slot]) -> list[str]:
+def _alignments(calls: Sequence[Call], parsed: Wrapper, plan: Mapping[str, Any],
+                slots: Mapping[str, Slot]) -> list[str]:
     """Copies of inputs that only a vendor took, where they are not aligned as the plan says."""
     first = calls[0]
     if not isinstance(first, VendorCall):
         return []
-    wanted = {slots[p["name"]].binding.root for p in plan["parameters"] if p.get("divisible")} & alignable(first)
+    wanted = {slots[p["name"]].binding.root for p in plan["parameters"] if p.get("divisible")} & alignable(first, parsed)
     return [f"{root} = {root} if {root}.data_ptr() % 16 == 0 else {root}.clone()" for root in sorted(wanted)]
 
 

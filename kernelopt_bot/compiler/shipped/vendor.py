@@ -158,7 +158,7 @@ def _as_kernel(call: VendorCall, wrapper: Wrapper) -> KernelSource:
         call.kernel, "vendor", "", call.statement.lines, digest, parameters=tuple(b.name for b in call.bindings),
         signature={b.name: b.type for b in call.bindings},
         divisible=frozenset(b.name for b in call.bindings if not b.offset and (
-            _aligned(b.root, call, wrapper) or b.root in alignable(call))))
+            _aligned(b.root, call, wrapper) or b.root in alignable(call, wrapper))))
 
 
 def _aligned(root: str, call: VendorCall, wrapper: Wrapper) -> bool:
@@ -170,9 +170,9 @@ def _aligned(root: str, call: VendorCall, wrapper: Wrapper) -> bool:
                any(isinstance(t, ast.Name) and t.id == root for t in s.node.targets) for s in wrapper.statements)
 
 
-def alignable(call: VendorCall) -> frozenset[str]:
+def alignable(call: VendorCall, wrapper: Wrapper) -> frozenset[str]:
     """Inputs of the graph that are only read and that a line before the launches can copy where they are not aligned:
     Inductor looks after the alignment of what its own kernels take, not of what vendors take."""
-    scope, out = call.statement.scope, call.bindings[-1].root
-    return frozenset(b.root for b in call.bindings[:-1] if b.root != out and b.root not in scope.owned and any(
+    out = call.bindings[-1].root
+    return frozenset(b.root for b in call.bindings[:-1] if b.root != out and not _aligned(b.root, call, wrapper) and any(
         isinstance(n, ast.Name) and n.id == b.root for n in ast.walk(ast.parse(b.expression))))

@@ -24,6 +24,8 @@ from tests.sandbox.worker.conftest import KernelWorker
 VERSION = "torch" + ".".join(torch.__version__.split(".")[:2])
 DATA = Path(__file__).parents[2] / "playbook" / "data" / "regions" / VERSION
 NAMES = sorted(p.name.removesuffix(".py.txt") for p in DATA.glob("*.py.txt"))
+COMPILED = ("depthwise_relu", "product_half", "product_softmax")
+"""One of each kind: what the others would add to gate 1 is time."""
 
 
 def text(name: str) -> str:
@@ -69,14 +71,14 @@ class _Caller:
 
 @pytest.fixture(scope="module")
 def compiled(compiler: KernelWorker) -> dict[str, list[Verdict]]:
-    """Gate 1 of each region's first and last candidate, compiled for sm_90."""
-    regions = {name: region(name) for name in NAMES}
-    groups = [Group([c[0], c[-1]][:len(c)], s.run, {**s.run.integers, "num_sms": 132})
+    """Gate 1 of a region's first candidate, compiled for sm_90."""
+    regions = {name: region(name) for name in COMPILED}
+    groups = [Group(c[:1], s.run, {**s.run.integers, "num_sms": 132})
               for s, c in regions.values()]
-    return dict(zip(NAMES, static.check_groups(groups, _Caller(compiler), arch=90), strict=True))
+    return dict(zip(COMPILED, static.check_groups(groups, _Caller(compiler), arch=90), strict=True))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COMPILED)
 def test_candidates_pass_gate_1(compiled: dict[str, list[Verdict]], name: str) -> None:
     assert {(v.status, v.reason) for v in compiled[name]} == {(Status.PASS, "")}
     facts = [f for v in compiled[name] for f in v.evidence["candidate"]]
