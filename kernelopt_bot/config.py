@@ -226,6 +226,8 @@ class Config(_Model):
         "auto: the GPU if there is one, else cpu; cuda or cuda:N; cpu; pretend: compile for a GPU that is not here."))
     gates: Gates = Field(default=Gates(), description="What a candidate must hold.")
     budget: Budget = Field(default=Budget(), description="When the search stops.")
+    memory: bool = Field(default=True, description=(
+        "Remember on this machine what was adopted and start later searches there; everything is verified again."))
     benchmark: bool = Field(default=False, description=(
         "Also time the baselines where nothing was adopted, and the result without its `launch` and `region` levers; "
         "first calls are not timed."))

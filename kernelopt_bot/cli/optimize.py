@@ -15,6 +15,7 @@ from kernelopt_bot.cli.progress import shown
 from kernelopt_bot.config import Config, explained, load
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.report.build import build
+from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.run import run_all
 from kernelopt_bot.targets.discover import by_hand
@@ -61,7 +62,8 @@ def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sand
     folder = outcome.run_folder(output)
     targets = distinct([target for _, target in found])
     with shown() as progress:
-        finished = run_all(targets, config=config, root=root, base=root, folder=folder, progress=progress)
+        finished = run_all(targets, config=config, root=root, base=root, folder=folder, progress=progress,
+                           memory=Memory.of(str(root.resolve()), writes=True, note=progress.note))
     given = {"levers": levers, "device": device, "sandbox": sandbox, "budget": budget}
     options = [part for name, value in given.items() if value
                for part in (f"--{name}", f"{value:g}" if isinstance(value, float) else value)]

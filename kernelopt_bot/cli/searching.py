@@ -15,6 +15,7 @@ from kernelopt_bot.errors import InputError, UserError
 from kernelopt_bot.events.commands import Command
 from kernelopt_bot.events.job import Job
 from kernelopt_bot.publish.bundle import Verified
+from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.run import Finished, interpreter_of, run_all
@@ -51,12 +52,18 @@ def search(repository: Repository, job: Job, traced: Traced, folder: Path) -> Se
                 verified = _verified(found, config, clean.root, progress)
             if job.operation == "optimize":
                 finished = run_all(found.targets, config=config, root=clean.root, base=Path.cwd(), folder=folder,
-                                   progress=progress)
+                                   progress=progress, memory=_memory(job, progress))
     run = RunResult(
         finished.results, shlex.join(["kernelopt", "optimize", *(f"{t.path}:{t.entry}" for t in found.targets)]),
         skipped=found.skipped, base_sha=found.base, head_sha=found.head, repository=job.repository,
         pull_request=job.number or None, stopped=finished.stopped)
     return Searched(finished, run, verified)
+
+
+def _memory(job: Job, progress: Progress) -> Memory:
+    """Outcomes of this repository; only runs of its default branch, and never a fork's, add to them."""
+    own = not job.is_fork and job.pull_request is None and job.source_branch == job.default_branch
+    return Memory.of(job.repository or str(Path.cwd()), writes=own, note=progress.note)
 
 
 def asked_for(config: Config, command: Command | None) -> Config:

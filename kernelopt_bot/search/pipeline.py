@@ -19,7 +19,7 @@ from kernelopt_bot.errors import InputError, Unavailable, UserError
 from kernelopt_bot.gates import correctness
 from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.sandbox.client import Worker, WorkerError
-from kernelopt_bot.search import capturing, confirm, kernel_lever, options_lever, pretend_lever, spots
+from kernelopt_bot.search import capturing, confirm, kernel_lever, memory, options_lever, pretend_lever, spots
 from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.confirm import Confirmation, Untouched
 from kernelopt_bot.search.explain import declined, explain
@@ -188,6 +188,9 @@ def _kernels(work: _Work, worker: Worker, lever: Lever) -> str:
         found = [s for s in (*map(spots.of_place, places(captured, profile, work.roofs)),
                              *map(spots.of_run, run_places(captured, profile, work.roofs))) if not s.hashes & taken]
     found.sort(key=lambda s: -s.savings_us)
+    if session.memory is not None:
+        where = memory.Environment.of(work.environment)
+        found = [session.memory.guided(s, where) for s in found]
     if not found and lever == "region":
         return "no vendor call with the kernel after it that a technique takes as one"
     if not found:
@@ -233,6 +236,7 @@ def _finish(work: _Work) -> TargetResult:
         levers = tuple(LeverGain(s.lever, 0, None, s.reason) for s in stages)
         return replace(_confirmed(result, confirmation), trials=work.trials.all(), levers=levers, headline=None)
     stack = stages[-1].stack
+    _remember(work, stack)
     result = replace(_confirmed(result, confirmation), trials=work.trials.all())
     first: FirstCall | None = None
     interrupted = confirmation.interrupted
@@ -243,6 +247,16 @@ def _finish(work: _Work) -> TargetResult:
             interrupted = True
     return replace(result, first_call=first, artifact=_ship(work, stack, confirmation), interrupted=interrupted,
                    spent=session.budget.spent())
+
+
+def _remember(work: _Work, stack: Stack) -> None:
+    """What the confirmation passed, for later searches in this repository."""
+    known = work.session.memory
+    for kernel in stack.kernels if known is not None else ():
+        candidate, gain = kernel.candidate, kernel.evidence.get("step_speedup")
+        if known is not None and isinstance(gain, float):
+            known.record(work.captured.program.graphs[candidate.graph], candidate, gain,
+                         memory.Environment.of(work.environment))
 
 
 def _writer(work: _Work) -> Write:

@@ -22,6 +22,7 @@ from kernelopt_bot.sandbox.gpu import pick
 from kernelopt_bot.sandbox.jail import Jail
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
+from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.pipeline import optimise
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.result import TargetResult
@@ -88,11 +89,12 @@ def exclusive(device: str, lane: Lane, progress: Progress, wait_s: float = 60.0)
 
 
 def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path, folder: Path,
-            progress: Progress) -> Finished:
+            progress: Progress, memory: Memory | None = None) -> Finished:
     """Optimise the targets of the checkout `root`. What is finished survives whatever happens to the next one.
 
-    `base` is where a relative `environment.python` starts; `folder` is the run's. Raises UserError before the first
-    target only: no such device, device busy, no jail, no interpreter. A bug is in `Finished.bug`.
+    `memory`: outcomes of earlier runs, unless the configuration switches it off. `base` is where a relative
+    `environment.python` starts; `folder` is the run's. Raises UserError before the first target only: no such device,
+    device busy, no jail, no interpreter. A bug is in `Finished.bug`.
     """
     device, lane = device_of(config)
     python = interpreter_of(config, base)
@@ -100,18 +102,19 @@ def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path
         progress.update("choosing a jail")
         jail, _ = probe.select(config.sandbox, python=python, device=device)
         try:
-            return _each(targets, config, root, folder, jail, python, device, lane, progress)
+            return _each(targets, config, root, folder, jail, python, device, lane, progress,
+                         memory if config.memory else None)
         finally:
             shutil.rmtree(folder / "scratch", ignore_errors=True)
 
 
 def _each(targets: Sequence[Target], config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
-          lane: Lane, progress: Progress) -> Finished:
+          lane: Lane, progress: Progress, memory: Memory | None) -> Finished:
     results: list[TargetResult] = []
     device_s = config.budget.gpu_minutes * 60
     for target in targets:
         try:
-            session = _session(target, config, root, folder, jail, python, device, lane, device_s, progress)
+            session = _session(target, config, root, folder, jail, python, device, lane, device_s, progress, memory)
             result = optimise(session, target)
             device_s = session.budget.left().device_s
             results.append(result)
@@ -141,10 +144,10 @@ def forget(scratch: Path) -> None:
 
 
 def _session(target: Target, config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
-             lane: Lane, device_s: float, progress: Progress) -> Session:
+             lane: Lane, device_s: float, progress: Progress, memory: Memory | None = None) -> Session:
     own = folder / target.name
     limits = config.budget
     return Session(
         config=config, root=root, folder=own, scratch=folder / "scratch", jail=jail, python=python, device=device,
         lane=lane, secret=secrets.token_hex(32), progress=progress, archive=Archive(own),
-        budget=Budget(limits.wall_s, device_s, limits.candidates))
+        budget=Budget(limits.wall_s, device_s, limits.candidates), memory=memory)

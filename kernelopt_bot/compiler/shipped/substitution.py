@@ -130,8 +130,9 @@ def _alignments(calls: Sequence[Call], parsed: Wrapper, plan: Mapping[str, Any],
     first = calls[0]
     if not isinstance(first, VendorCall):
         return []
-    wanted = {slots[p["name"]].binding.root for p in plan["parameters"] if p.get("divisible")} & alignable(first, parsed)
-    return [f"{root} = {root} if {root}.data_ptr() % 16 == 0 else {root}.clone()" for root in sorted(wanted)]
+    divisible = {slots[p["name"]].binding.root for p in plan["parameters"] if p.get("divisible")}
+    return [f"{root} = {root} if {root}.data_ptr() % 16 == 0 else {root}.clone()"
+            for root in sorted(divisible & alignable(first, parsed))]
 
 
 def _checked(parameter: Mapping[str, Any], slots: Mapping[str, Slot]) -> Mapping[str, Any]:

@@ -174,5 +174,6 @@ def alignable(call: VendorCall, wrapper: Wrapper) -> frozenset[str]:
     """Inputs of the graph that are only read and that a line before the launches can copy where they are not aligned:
     Inductor looks after the alignment of what its own kernels take, not of what vendors take."""
     out = call.bindings[-1].root
-    return frozenset(b.root for b in call.bindings[:-1] if b.root != out and not _aligned(b.root, call, wrapper) and any(
-        isinstance(n, ast.Name) and n.id == b.root for n in ast.walk(ast.parse(b.expression))))
+    return frozenset(
+        b.root for b in call.bindings[:-1] if b.root != out and not _aligned(b.root, call, wrapper)
+        and any(isinstance(n, ast.Name) and n.id == b.root for n in ast.walk(ast.parse(b.expression))))
