@@ -222,8 +222,9 @@ class Config(_Model):
     sandbox: Literal["auto", "docker", "bubblewrap", "landlock", "process"] = Field(default="auto", description=(
         "The jail of executed code; auto: the first that works of docker, bubblewrap, landlock. "
         "process isolates nothing and is used only when written here."))
-    device: str = Field(default="auto", pattern=r"^(auto|cuda(:\d{1,3})?|cpu|pretend)$", description=(
-        "auto: the GPU if there is one, else cpu; cuda or cuda:N; cpu; pretend: compile for a GPU that is not here."))
+    device: str = Field(default="auto", pattern=r"^(auto|cuda(:\d{1,3})?(,cuda:\d{1,3})*|cpu|pretend)$", description=(
+        "auto: the GPU if there is one, else cpu; cuda or cuda:N; cpu; pretend: compile for a GPU that is not here; "
+        "cuda:0,cuda:1: targets side by side, with the GPU minutes shared out."))
     gates: Gates = Field(default=Gates(), description="What a candidate must hold.")
     budget: Budget = Field(default=Budget(), description="When the search stops.")
     memory: bool = Field(default=True, description=(

@@ -39,8 +39,9 @@ def end_with_what_was_verified() -> None:
 @click.argument("specs", nargs=-1, required=True, metavar="PATH[:CLASS]...")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=Path("kernelopt-out"),
               show_default=True, help="Folder for report.md, report.json, charts and artifacts.")
-@click.option("--levers", default="", help="Comma-separated, instead of the configured ones: kernel,dispatch,launch.")
-@click.option("--device", default="", help="auto, cpu, cuda or cuda:N, instead of the configured one.")
+@click.option("--levers", default="", help=(
+    "Comma-separated, instead of the configured ones: kernel,dispatch,launch,region."))
+@click.option("--device", default="", help="auto, cpu, cuda, cuda:N or cuda:0,cuda:1, instead of the configured one.")
 @click.option("--sandbox", type=click.Choice(["auto", "docker", "bubblewrap", "landlock", "process"]), default=None,
               help="Jail for executed code, instead of the configured one.")
 @click.option("--budget", type=click.FloatRange(min=1), default=None, help="Wall seconds for a target.")

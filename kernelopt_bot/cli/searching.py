@@ -15,10 +15,11 @@ from kernelopt_bot.errors import InputError, UserError
 from kernelopt_bot.events.commands import Command
 from kernelopt_bot.events.job import Job
 from kernelopt_bot.publish.bundle import Verified
+from kernelopt_bot.search.executor import Finished
 from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.result import RunResult
-from kernelopt_bot.search.run import Finished, interpreter_of, run_all
+from kernelopt_bot.search.run import interpreter_of, run_all
 from kernelopt_bot.search.verify import verify
 from kernelopt_bot.targets.checkout import checkout
 from kernelopt_bot.targets.diff import affected, everything

@@ -24,9 +24,10 @@ from kernelopt_bot.report.facts import is_faster
 from kernelopt_bot.sandbox import probe
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.search import sweep
+from kernelopt_bot.search.executor import Finished
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.result import RunResult
-from kernelopt_bot.search.run import Finished, device_of, interpreter_of, run_all
+from kernelopt_bot.search.run import device_of, interpreter_of, run_all
 from kernelopt_bot.search.sweep import Held, Plan, Proposal
 from kernelopt_bot.search.verify import verify
 from kernelopt_bot.targets.discover import Broken, Finder, place, unique
