@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from kernelopt_bot.compiler._runtime import (
+    POINTER_TYPES,
     Binding,
     Call,
     Slot,
@@ -25,6 +25,7 @@ from kernelopt_bot.compiler._runtime import (
 from kernelopt_bot.compiler.program import Argument, Graph, Kernel, Step, TensorMeta
 
 Role = Literal["through", "inside", "dying"]
+_BYTES = {"*fp32": 4, "*fp16": 2, "*bf16": 2}
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class RunBuffer:
     call: int
     """Position in the run's `all_steps` of the first call that takes it,"""
     argument: int
-    """and which of its arguments it is there."""
+    """and which of its arguments it is there; -1 for the result of a vendor call that nothing else of the run takes."""
 
 
 @dataclass(frozen=True)
@@ -173,14 +174,14 @@ def runs_of(graph: Graph, longest: int) -> tuple[KernelRun, ...]:
 
 
 def regions_of(graph: Graph) -> tuple[KernelRun, ...]:
-    """Every run of a vendor call and the kernel call after it that can be replaced, in order. Left out, besides what
-    `runs_of` leaves out: vendor calls that `shipped/vendor.py` does not know, and results that the kernel does not
-    take."""
+    """Every vendor call that can be replaced, by itself and with the kernel call after it, in order. Left out, besides
+    what `runs_of` leaves out: vendor calls that `shipped/vendor.py` does not know, and results that the kernel does
+    not take."""
     wrapper = read_wrapper(graph.source)
     sequence, kernels = call_sequence(wrapper)
     steps = {(s.function, s.lines[0]): s for s in graph.steps if s.kind in ("kernel", "vendor")}
     found = []
-    for calls in itertools.pairwise(sequence):
+    for calls in (sequence[i:i + n] for i in range(len(sequence)) for n in (1, 2) if i + n <= len(sequence)):
         if isinstance(calls[0], VendorCall) and consecutive(calls, wrapper.statements):
             run = _run(graph, dataclasses.replace(wrapper, kernels=kernels), calls, steps)
             if run is not None:
@@ -224,6 +225,8 @@ def _run(graph: Graph, wrapper: Wrapper, calls: Sequence[Call],
             else:
                 passed.append(binding.value)
         made.append(RunCall(kernel, step, tuple(passed)))
+    if vendor is not None and not made:
+        maker.result(calls[0])
     if vendor is not None and vendor.out not in {b.name for b in maker.buffers.values()}:
         return None
     integers = {s.name: s.binding.value for s in slots
@@ -257,6 +260,17 @@ class _Maker:
         if buffer.type != binding.type or buffer.tensor.dtype != argument.tensor.dtype:
             return ""
         return buffer.name if argument.tensor.numel <= buffer.tensor.numel else ""
+
+    def result(self, call: Call) -> None:
+        """The result of a vendor call by itself: nothing recorded it."""
+        assert isinstance(call, VendorCall)
+        out, (shape, stride) = call.bindings[-1], call.layouts["out"]
+        dtype = next(n for n, t in POINTER_TYPES.items() if t == out.type)
+        extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+        tensor = TensorMeta(dtype, shape, stride, 0, extent * _BYTES[out.type], "cuda:0")
+        role: Role = "inside" if out.root in self.inside else "through"
+        self.buffers[out.root] = RunBuffer(self.names[out.root], out.type, self.slots[out.root].divisible, role, False,
+                                           tensor, out.root, 0, -1)
 
     def vendor(self, call: VendorCall, step: Step, position: int) -> RunVendor | None:
         """None for operands that were not recorded by position. The result is recorded by the kernel that takes it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kernelopt_bot.compiler.run import KernelRun
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.playbook.emit import Function
-from kernelopt_bot.playbook.epilogue import Epilogue, body, epilogue_of
+from kernelopt_bot.playbook.epilogue import Epilogue, alone, body, epilogue_of
 from kernelopt_bot.playbook.fusion import LAUNCH_US, FusedLaunch, RunSite, candidate
 from kernelopt_bot.playbook.kernel_source import NotUnderstood
 from kernelopt_bot.playbook.product import LARGEST_INDEX
@@ -23,6 +23,8 @@ from kernelopt_bot.playbook.rewrite import statements
 from kernelopt_bot.playbook.technique import Expectation
 
 LEAST_GAIN = 1.02
+UNTIMED = 1.25
+"""Assumed of a vendor's depthwise convolution whose time is not known; a known time takes its place."""
 MOST_TAPS = 64
 """Window elements that are written out."""
 _SIZES = ((512, 4), (1024, 4), (256, 4), (2048, 8), (128, 4))
@@ -133,9 +135,12 @@ class DepthwiseEpilogue:
             d, epilogue = _facts(site)
         except NotUnderstood:
             return None
-        moved = {d.source, d.weight} | epilogue.loads
-        after = LAUNCH_US + 1e6 * sum(map(site.buffer_bytes, (*moved, *epilogue.stores))) / site.roofs.copy_bytes_per_s
+        loads, stores = (epilogue.loads, epilogue.stores) if epilogue else (frozenset[str](), frozenset([d.out]))
+        moved = [*({d.source, d.weight} | loads), *stores]
+        after = LAUNCH_US + 1e6 * sum(map(site.buffer_bytes, moved)) / site.roofs.copy_bytes_per_s
         gain = site.before_us / after
+        if site.profiles[0] is None:
+            gain *= UNTIMED
         if gain < LEAST_GAIN:
             return None
         return Expectation(gain, "the image is read once and only the result is written")
@@ -150,23 +155,28 @@ class DepthwiseEpilogue:
             yield _candidate(site, d, epilogue, elements, warps)
 
 
-def _facts(site: RunSite) -> tuple[Depthwise, Epilogue]:
-    if not site.sources:
+def _facts(site: RunSite) -> tuple[Depthwise, Epilogue | None]:
+    """None where no kernel follows in the run."""
+    if site.sources is None:
         raise NotUnderstood("the kernel is not of the known shape")
-    found, epilogue = depthwise_of(site.run), epilogue_of(site.run, site.sources[0])
-    if epilogue.row:
+    found = depthwise_of(site.run)
+    epilogue = epilogue_of(site.run, site.sources[0]) if site.sources else None
+    if epilogue is not None and epilogue.row:
         raise NotUnderstood("a reduction")
     return found, epilogue
 
 
-def _candidate(site: RunSite, d: Depthwise, epilogue: Epilogue, elements: int, warps: int) -> KernelCandidate:
+def _candidate(site: RunSite, d: Depthwise, epilogue: Epilogue | None, elements: int, warps: int) -> KernelCandidate:
     run = site.run
     head = statements(f"xindex = plane * {d.places} + at\nxmask = there")
     planes = d.batch * d.channels
     index = {f"xindex // {d.places}": "tl.broadcast_to(plane, [BLOCK])"}
-    keep = d.out in run.written and d.out not in epilogue.stores
-    code = [*sum_code(d), *body(epilogue, "acc", head, "[BLOCK]", index, keep)]
-    used = {d.source, d.weight} | epilogue.loads | epilogue.stores | ({d.out} if keep else set())
+    if epilogue is None:
+        code, used = [*sum_code(d), *alone("acc", head, d.out)], {d.source, d.weight, d.out}
+    else:
+        keep = d.out in run.written and d.out not in epilogue.stores
+        code = [*sum_code(d), *body(epilogue, "acc", head, "[BLOCK]", index, keep)]
+        used = {d.source, d.weight} | epilogue.loads | epilogue.stores | ({d.out} if keep else set())
     pointers = tuple(b.name for b in run.buffers if b.name in used)
     launch = FusedLaunch(Function("depthwise_and_after", pointers, ("BLOCK",), code),
                          (f"cdiv({d.places}, {elements}) * {planes}",), pointers, {"BLOCK": elements}, warps)

@@ -128,6 +128,11 @@ def body(epilogue: Epilogue, value: str, head: Sequence[ast.stmt], shape: str, i
     return [*made, *rest]
 
 
+def alone(value: str, head: Sequence[ast.stmt], out: str) -> list[ast.stmt]:
+    """No kernel after the vendor call: `value` stored at xindex where xmask holds; `head` binds both."""
+    return [*head, *statements(f"tl.store({out} + (xindex), {value}, xmask)")]
+
+
 class _Replacer(ast.NodeTransformer):
     def __init__(self, epilogue: Epilogue, shape: str, index: Mapping[str, str]) -> None:
         self.epilogue, self.shape, self.index = epilogue, shape, index

@@ -64,7 +64,7 @@ class RunSite:
         if len(times) == len(self.run.all_steps):
             return float(sum(times))
         if self.run.vendor is not None:
-            return self.call_us(0) + self.call_us(1)
+            return sum(self.call_us(i) for i in range(len(self.run.all_steps)))
         return self.model_us([self.traffic(i) for i in range(len(self.run.calls))])
 
     def call_us(self, position: int) -> float:

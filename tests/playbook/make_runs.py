@@ -52,6 +52,8 @@ REGIONS: dict[str, Case] = {
                        (E(2, 6, 14, 13), E(6, 1, 3, 3), E(6))),
     "depthwise_dilated": (lambda x, w, b: F.conv2d(x, w, b, padding=(0, 2), dilation=(1, 2), groups=3) * 2,
                           (E(2, 3, 9, 11), E(6, 1, 2, 3), E(6))),
+    "depthwise_alone": (lambda x, w: F.conv2d(x, w, padding=1, groups=6), (E(2, 6, 14, 13), E(6, 1, 3, 3))),
+    "product_alone": (lambda a, b: a @ b.t(), (E(34, 20), E(31, 20))),
     "pointwise_hardswish": (lambda x, w, b: F.hardswish(F.conv2d(x, w, b)), (E(2, 24, 9, 11), E(20, 24, 1, 1), E(20))),
 }
 """A vendor call and the kernel after it."""

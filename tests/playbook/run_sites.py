@@ -10,6 +10,7 @@ from typing import Any
 from kernelopt_bot.compiler.parse import parse_graph
 from kernelopt_bot.compiler.program import Graph
 from kernelopt_bot.compiler.run import KernelRun, regions_of, runs_of
+from kernelopt_bot.gates import correctness
 from kernelopt_bot.playbook.fusion import RunSite
 from tests.playbook.sites import H200
 
@@ -83,8 +84,7 @@ def _argument(node: ast.expr, shapes: dict[str, Shape]) -> dict[str, Any]:
 def run_arguments(run: KernelRun, text: str) -> list[dict[str, Any]]:
     """`arguments` of `check_step`."""
     recorded = {c["line"]: c for c in graph_json(text)["calls"]}
-    arguments = [recorded[run.all_steps[b.call].lines[0]]["arguments"][b.argument] for b in run.buffers]
-    return [{"meta": a["tensor"], "stats": a["stats"]} for a in arguments]
+    return correctness.run_arguments(run, [recorded[step.lines[0]] for step in run.all_steps])
 
 
 def run_sites(text: str, longest: int = 8) -> list[RunSite]:

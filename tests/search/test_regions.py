@@ -41,6 +41,23 @@ def get_inputs():
     return [torch.randn(20, 24)]
 """
 
+ALONE = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 3, 3, padding=1, groups=3, bias=False)
+
+    def forward(self, x):
+        return self.convolution(x)
+
+
+def get_inputs():
+    return [torch.randn(2, 3, 9, 10)]
+"""
+
 
 def captured(name: str, version: str = "2.13") -> Captured:
     text = (REGIONS / f"torch{version}" / f"{name}.py.txt").read_text()
@@ -51,19 +68,21 @@ def captured(name: str, version: str = "2.13") -> Captured:
 def test_regions_are_found_by_their_facts(version: str) -> None:
     names = sorted(p.name.removesuffix(".py.txt") for p in (REGIONS / f"torch{version}").iterdir())
     places = {name: region_places(captured(name, version), None, roofs.pretended()) for name in names}
-    assert {name: [p.fusion.name for p in found] for name, found in places.items()} == {
-        name: ["depthwise_direct" if "depthwise" in name else "product_epilogue"] for name in names}
-    assert all(p.savings_us > 0 and len(p.recorded) == 2 for (p,) in places.values())
+    assert {name: [(p.fusion.name, len(p.recorded)) for p in found] for name, found in places.items()} == {
+        name: [] if name == "product_alone" else [("depthwise_direct", 1)] if name == "depthwise_alone" else
+        [("depthwise_direct", 2), ("depthwise_direct", 1)] if "depthwise" in name else [("product_epilogue", 2)]
+        for name in names}
+    assert all(p.savings_us > 0 for found in places.values() for p in found)
     assert not any(run_places(captured(name, version), None, roofs.pretended()) for name in names)
 
 
 @pytest.mark.parametrize("version", ["2.11", "2.13"])
-@pytest.mark.parametrize("name", ["product_relu", "product_twice", "depthwise_relu"])
+@pytest.mark.parametrize("name", ["product_relu", "product_twice", "depthwise_relu", "depthwise_alone"])
 def test_a_region_takes_the_vendor_call_s_place_in_the_wrapper(name: str, version: str) -> None:
-    (place,) = region_places(captured(name, version), None, roofs.pretended())
+    place = region_places(captured(name, version), None, roofs.pretended())[0]
     candidate = next(iter(place.proposals(place.site)))
     source = place.site.run.graph.source
-    run = Run(candidate.run_hash, 2, candidate.source, candidate.plan.to_json())
+    run = Run(candidate.run_hash, len(candidate.steps), candidate.source, candidate.plan.to_json())
     done = substitute(source, {run.hash: run})
     assert done.replaced == {run.hash: 1} and not done.skipped
     body = done.text[done.text.index("def call(self"):done.text.index("return (buf")]
@@ -92,9 +111,11 @@ def test_kernels_inside_adopted_regions_are_left_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_region_goes_through_the_gates_and_into_the_artifact(session: Callable[..., Session], tmp_path: Path) -> None:
+@pytest.mark.parametrize("technique", ["product_epilogue", "depthwise_direct"])
+def test_a_region_goes_through_the_gates_and_into_the_artifact(
+        session: Callable[..., Session], tmp_path: Path, technique: str) -> None:
     made = session(levers=["region"])
-    (made.root / "net.py").write_text(NET)
+    (made.root / "net.py").write_text(NET if technique == "product_epilogue" else ALONE)
     trials = Trials(made.archive, made.budget)
     with made.model_worker("model") as worker:
         loading.load(made, worker, TARGET)
@@ -105,7 +126,7 @@ def test_a_region_goes_through_the_gates_and_into_the_artifact(session: Callable
         assert [(v.gate, v.status) for v in trial.verdicts] == [
             ("static", Status.PASS), ("correctness", Status.PASS), ("model", Status.PASS),
             ("performance", Status.NOT_MEASURED)], [v.reason for v in trial.verdicts]
-        assert trial.candidate.lever == "region" and trial.candidate.technique == "product_epilogue"
+        assert trial.candidate.lever == "region" and trial.candidate.technique == technique
 
         answer = worker.call("capture", {"lane": "pretend", "options": {}, "save_limit_bytes": 1 << 24}, timeout=200.0)
         with made.kernel_worker("interpret", interpret=True) as interpreter, made.kernel_worker("compile") as compiler:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelopt_bot.compiler.shipped.errors import PlanError
+from kernelopt_bot.compiler.shipped.kernels import KernelSource
 from kernelopt_bot.compiler.shipped.rendering import POINTER_TYPES, UNFIT, render, render_scratch
 from kernelopt_bot.compiler.shipped.runs import Slot, consecutive, run_hash, run_slots
-from kernelopt_bot.compiler.shipped.vendor import VendorCall, alignable, call_sequence
+from kernelopt_bot.compiler.shipped.vendor import VendorCall, alignable, bare_kernel, call_sequence, device_index
 from kernelopt_bot.compiler.shipped.wrapper import Call, Wrapper, read_wrapper
 
 
@@ -36,11 +37,13 @@ class Substitution:
 
 
 def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None,
-               capability: int | None = None) -> Substitution:
+               capability: int | None = None, device: Callable[[int], str] | None = None) -> Substitution:
     """The wrapper's text with every run whose hash is in `runs` replaced, longest first.
 
     `num_sms` defaults to the multiprocessors that the wrapper was made for; with `capability` (`90`), kernels made for
-    another one stay. A text that is not Python, or a plan that does not fit, leaves the compiler's code in place."""
+    another one stay. `device`: index -> `DeviceProperties(...)` as text, for wrappers without a kernel that would say
+    it (an H200's by default). A text that is not Python, or a plan that does not fit, leaves the compiler's code in
+    place."""
     if not runs:
         return Substitution(wrapper, {}, ())
     try:
@@ -67,7 +70,7 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
             if run is None or run.steps != length or not consecutive(calls, parsed.statements):
                 continue
             try:
-                made, edit = _replace(run, calls, parsed, num_sms, capability, f"kernelopt_{len(edits)}")
+                made, edit = _replace(run, calls, parsed, num_sms, capability, device, f"kernelopt_{len(edits)}")
             except UNFIT as e:
                 skipped.append(f"{run.name or run.hash}: {e}")
                 continue
@@ -85,8 +88,8 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
 
 
 def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | None, capability: int | None,
-             prefix: str) -> tuple[dict[str, str], tuple[int, int, str]]:
-    kernel = next(parsed.kernels[c.kernel] for c in calls if not isinstance(c, VendorCall))
+             device: Callable[[int], str] | None, prefix: str) -> tuple[dict[str, str], tuple[int, int, str]]:
+    kernel = _carrier(calls, parsed, device)
     if capability and kernel.capability and kernel.capability != capability:
         raise PlanError(f"verified for compute capability {capability}, this device has {kernel.capability}")
     slots = {s.name: s for s in run_slots(calls, parsed.kernels)}
@@ -97,6 +100,10 @@ def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | No
     buffers = render_scratch(plan, {**integers, "num_sms": num_sms or kernel.multiprocessors})
     variables = {n: s.binding.expression for n, s in slots.items()}
     lines, definitions = _alignments(calls, parsed, plan, slots), {}
+    keywords, last = calls[-1].keywords, calls[-1]
+    if isinstance(last, VendorCall):
+        lines.append(f"{prefix}_stream = torch._C._cuda_getCurrentRawStream({device_index(last, parsed)})")
+        keywords = f", stream={prefix}_stream"
     for buffer in buffers:
         variables[buffer.name] = f"{prefix}_{buffer.name}"
         lines.append(f"{prefix}_{buffer.name} = empty_strided_{kernel.device}(({buffer.elements}, ), (1, ), "
@@ -108,9 +115,25 @@ def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | No
         definitions[name] = (f"async_compile.triton({launch.function!r}, {_quoted(launch.source)}, "
                              f"device_str={kernel.device!r})")
         passed = ", ".join(variables[a] if isinstance(a, str) else str(a) for a in launch.arguments)
-        lines.append(f"{name}.run({passed}{calls[-1].keywords})")
+        lines.append(f"{name}.run({passed}{keywords})")
     lines += [f"del {prefix}_{buffer.name}" for buffer in buffers]
     return definitions, _edit(calls, parsed, lines)
+
+
+def _carrier(calls: Sequence[Call], parsed: Wrapper, device: Callable[[int], str] | None) -> KernelSource:
+    """The kernel whose device and floating-point options the candidate gets: the run's first, or another of the
+    wrapper."""
+    for call in (*calls, *parsed.calls):
+        if not isinstance(call, VendorCall) and parsed.kernels[call.kernel].language == "triton":
+            return parsed.kernels[call.kernel]
+    (call,) = calls
+    assert isinstance(call, VendorCall)
+    index = device_index(call, parsed)
+    return bare_kernel((device or standard_device)(index))
+
+
+def standard_device(index: int) -> str:
+    return f"DeviceProperties(type='cuda', index={index}, multi_processor_count=132, cc=90, major=9, warp_size=32)"
 
 
 def _results(calls: Sequence[Call]) -> list[str]:

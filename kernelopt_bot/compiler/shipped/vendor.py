@@ -1,7 +1,7 @@
 """Vendor calls of a wrapper as calls that a run may hold: what they take, in which layout, and their canonical hash.
 
-The text states no dtype of a graph's inputs. The functions known here take tensors of one dtype, so that the dtype of
-the result, which its allocation or the next kernel's signature states, is that of all of them.
+The functions known here take tensors of one dtype, so that a dtype that the text states for one of them is that of all:
+an allocation's, the next kernel's, or what the wrapper's own benchmark makes of an input.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ def call_sequence(wrapper: Wrapper) -> tuple[tuple[Call, ...], Mapping[str, Kern
 def _layouts(wrapper: Wrapper) -> dict[tuple[str, str], tuple[Layout, str]]:
     """(function, variable) -> layout, and dtype where it is stated."""
     known: dict[tuple[str, str], tuple[Layout, str]] = {}
+    types = _input_types(wrapper.tree)
     for s in wrapper.statements:
         call = getattr(s.node, "value", None)
         if s.kind == "check" and isinstance(call, ast.Call) and dotted(call.func) == "assert_size_stride":
             if isinstance(call.args[0], ast.Name) and (layout := _layout(call.args[1:3])):
-                known.setdefault((s.scope.name, call.args[0].id), (layout, ""))
+                known.setdefault((s.scope.name, call.args[0].id), (layout, types.get(call.args[0].id, "")))
         elif isinstance(s.node, ast.Assign) and isinstance(s.node.targets[0], ast.Name):
             target = (s.scope.name, s.node.targets[0].id)
             if s.kind == "allocation" and isinstance(call, ast.Call) and dotted(call.func).startswith("empty_strided"):
@@ -69,12 +70,27 @@ def _layouts(wrapper: Wrapper) -> dict[tuple[str, str], tuple[Layout, str]]:
     return known
 
 
+def _input_types(tree: ast.Module) -> dict[str, str]:
+    """Input -> dtype, as the wrapper's own benchmark makes it."""
+    found: dict[str, str] = {}
+    for function in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
+        if function.name in ("get_args", "benchmark_compiled_module"):
+            for node in function.body:
+                match node:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(
+                            func=ast.Name(id="rand_strided"), keywords=keywords)):
+                        dtype = next((dotted(k.value) for k in keywords if k.arg == "dtype"), "")
+                        found[name] = dtype.removeprefix("torch.")
+    return found
+
+
 def _seen(node: ast.expr | None, scope: str, known: Mapping[tuple[str, str], tuple[Layout, str]]) -> tuple[
         Layout, str] | None:
     """Layout and dtype ('' unknown) of a variable or of a view of one."""
     match node:
         case ast.Name(id=name):
-            return known.get((scope, name))
+            # A partition takes the inputs of `call` under their names.
+            return known.get((scope, name)) or known.get(("call", name))
         case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[inner, shape, stride, *_]):
             layout, base = _layout([shape, stride]), _seen(inner, scope, known)
             return (layout, base[1] if base else "") if layout else None
@@ -166,8 +182,27 @@ def _aligned(root: str, call: VendorCall, wrapper: Wrapper) -> bool:
     scope = call.statement.scope
     if root in scope.owned:
         return True
-    return any(s.kind == "align" and s.scope is scope and isinstance(s.node, ast.Assign) and
+    return any(s.kind == "align" and isinstance(s.node, ast.Assign) and
                any(isinstance(t, ast.Name) and t.id == root for t in s.node.targets) for s in wrapper.statements)
+
+
+def device_index(call: VendorCall, wrapper: Wrapper) -> int:
+    """The CUDA device that the function of a call sets; 0 where it sets none."""
+    for s in wrapper.statements:
+        node = getattr(s.node, "value", None)
+        if s.scope is call.statement.scope and isinstance(node, ast.Call):
+            if dotted(node.func) == "torch.cuda.set_device" and node.args:
+                return int(literal(node.args[0], 0))
+    return 0
+
+
+def bare_kernel(device: str) -> KernelSource:
+    """Stands for the compiler's kernel where a wrapper has none: `DeviceProperties(...)` as text, and nothing else."""
+    call = ast.parse(device, mode="eval").body
+    properties = {k.arg: literal(k.value, 0) for k in call.keywords} if isinstance(call, ast.Call) else {}
+    return KernelSource("", "triton", "", (0, 0), "", meta={"device": device},
+                        multiprocessors=properties.get("multi_processor_count") or 0,
+                        capability=properties.get("cc") or 0)
 
 
 def alignable(call: VendorCall, wrapper: Wrapper) -> frozenset[str]:
