@@ -138,3 +138,19 @@ def test_a_region_goes_through_the_gates_and_into_the_artifact(
             candidates = verification.candidates(again.program)
             verification.kernels(again, candidates, compiler, interpreter, None)
             assert [v.status for _, v in verification.verdicts] == [Status.PASS, Status.PASS]
+
+
+def test_a_wrapper_without_a_kernel_gets_the_device_that_the_backend_names() -> None:
+    made = captured("depthwise_alone")
+    (place,) = region_places(made, None, roofs.pretended())
+    candidate = next(iter(place.proposals(place.site)))
+    run = Run(candidate.run_hash, 1, candidate.source, candidate.plan.to_json())
+    source = made.program.graphs[0].source.replace("set_device(0)", "set_device(3)")
+
+    def device(index: int) -> str:
+        return f"DeviceProperties(type='cuda', index={index}, multi_processor_count=80, cc=89)"
+
+    done = substitute(source, {run.hash: run}, device=device)
+    assert device(3) in done.text and "_cuda_getCurrentRawStream(3)" in done.text
+    refused = substitute(source, {run.hash: run}, device=device, capability=90)
+    assert refused.replaced == {} and "this device has 89" in refused.skipped[0]

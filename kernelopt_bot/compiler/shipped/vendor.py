@@ -190,9 +190,9 @@ def device_index(call: VendorCall, wrapper: Wrapper) -> int:
     """The CUDA device that the function of a call sets; 0 where it sets none."""
     for s in wrapper.statements:
         node = getattr(s.node, "value", None)
-        if s.scope is call.statement.scope and isinstance(node, ast.Call):
-            if dotted(node.func) == "torch.cuda.set_device" and node.args:
-                return int(literal(node.args[0], 0))
+        if s.scope is call.statement.scope and isinstance(node, ast.Call) and node.args and (
+                dotted(node.func) == "torch.cuda.set_device"):
+            return int(literal(node.args[0], 0))
     return 0
 
 
