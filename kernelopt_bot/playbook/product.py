@@ -154,13 +154,13 @@ def _one_stride(sizes: Sequence[int], strides: Sequence[int]) -> int:
     return kept[-1][1] if kept else 1
 
 
-def tile_code(product: Product, block_k: int, whole_rows: bool) -> list[ast.stmt]:
+def tile_code(product: Product, block_k: int, whole_rows: bool, precision: str) -> list[ast.stmt]:
     """Statements that bind `acc` to the tile [BM, BN] of float32 sums, `rows` and `columns` (of one batch `batch`), and
     `rows_in` and `columns_in` to whether they exist. `whole_rows`: the tile spans all columns, else tiles take turns in
     groups of rows, so that neighbours share operands in L2.
 
-    float32 operands are multiplied as three products of TF32 halves, which keeps 21 bits of each (Ootomo and Yokota,
-    2022, arXiv:2203.03341).
+    `precision` is of float32 operands: `tf32x3`, three products of TF32 halves, which keeps 21 bits of each (Ootomo and
+    Yokota, 2022, arXiv:2203.03341), or `tf32`.
     """
     p, step = product, block_k
     lines = ["batch = tl.program_id(1)", "tile = tl.program_id(0)"]
@@ -181,13 +181,13 @@ def tile_code(product: Product, block_k: int, whole_rows: bool) -> list[ast.stmt
     ragged = p.k % step != 0
     left_mask = "rows_in[:, None]" + (f" & (depth[None, :] < {p.k} - start)" if ragged else "")
     right_mask = "columns_in[None, :]" + (f" & (depth[:, None] < {p.k} - start)" if ragged else "")
-    precision = ', input_precision="tf32x3"' if p.element == "fp32" else ""
+    how = f', input_precision="{precision}"' if p.element == "fp32" else ""
     lines += [f"for start in range(0, {p.k}, {step}):",
               f"    left_tile = tl.load({p.left.buffer} + (left_at + start * {p.left.strides[2]}), mask={left_mask}, "
               "other=0.0)",
               f"    right_tile = tl.load({p.right.buffer} + (right_at + start * {p.right.strides[1]}), "
               f"mask={right_mask}, other=0.0)",
-              f"    acc = tl.dot(left_tile, right_tile, acc{precision})"]
+              f"    acc = tl.dot(left_tile, right_tile, acc{how})"]
     if p.added is not None:
         b, m, n = p.added.strides
         lines.append(f"acc = acc + tl.load({p.added.buffer} + (batch * {b} + rows[:, None] * {m} + columns[None, :] * "

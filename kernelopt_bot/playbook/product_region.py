@@ -23,6 +23,8 @@ LEAST_SIDE = 16
 """Rows, columns and depth below which `tl.dot` has no instruction to use."""
 FAR = 1.5
 """Times of its floor from which a vendor's product alone is worth a try."""
+WEAK = 2
+"""Tiles that are also proposed in plain TF32: fewer than the candidates that go to gate 2, where they may all fail."""
 MOST_SUMS = 16384
 """Elements of a tile: 64 float32 registers a thread in 8 warps."""
 _HALF_TILES = ((128, 128, 64, 8, 3), (128, 64, 64, 4, 4), (64, 64, 64, 4, 4), (128, 256, 64, 8, 3), (64, 32, 64, 4, 4))
@@ -58,8 +60,12 @@ class ProductEpilogue:
             product, epilogue = _facts(site)
         except NotUnderstood:
             return
-        for rows, columns, depth, warps, stages in _tiles(product, epilogue):
-            yield _candidate(site, product, epilogue, (rows, columns, depth), warps, stages)
+        vendor = site.run.vendor
+        # By default PyTorch lets vendors' convolutions round float32 to TF32, products not: gate 2 finds out.
+        weak = product.element == "fp32" and vendor is not None and vendor.function.endswith(".convolution")
+        for number, (rows, columns, depth, warps, stages) in enumerate(_tiles(product, epilogue)):
+            for precision in ("tf32x3", "tf32") if weak and number < WEAK else ("tf32x3",):
+                yield _candidate(site, product, epilogue, (rows, columns, depth), warps, stages, precision)
 
 
 def _alone(site: RunSite, product: Product) -> Expectation | None:
@@ -103,7 +109,7 @@ def _tiles(product: Product, epilogue: Epilogue | None) -> Iterator[tuple[int, i
 
 
 def _candidate(site: RunSite, product: Product, epilogue: Epilogue | None, tile: tuple[int, int, int], warps: int,
-               stages: int) -> KernelCandidate:
+               stages: int, precision: str) -> KernelCandidate:
     rows, columns, depth = tile
     run = site.run
     row_of = f"batch * {product.m} + rows"
@@ -118,7 +124,7 @@ def _candidate(site: RunSite, product: Product, epilogue: Epilogue | None, tile:
             f"xindex = row_of * {product.n} + column_of\n"
             "xmask = rows_in[:, None] & columns_in[None, :]")
         index = {f"xindex % {product.n}": "column_of", f"xindex // {product.n}": "row_of"}
-    tile_of = tile_code(product, depth, by_row)
+    tile_of = tile_code(product, depth, by_row, precision)
     if epilogue is None:
         code, others = [*tile_of, *alone("acc", head, product.out)], {product.out}
     else:
@@ -133,6 +139,8 @@ def _candidate(site: RunSite, product: Product, epilogue: Epilogue | None, tile:
     function = Function("product_and_after", pointers, ("BM", "BN"), code)
     launch = FusedLaunch(function, (grid, str(product.batch)), pointers, {"BM": rows, "BN": columns}, warps, stages)
     rationale = f"tiles of {rows} by {columns}, {depth} deep, in {warps} warps"
+    if product.element == "fp32":
+        rationale += f", products in {precision}"
     if epilogue is not None:
         rationale += "; the kernel after the product works on the sums in registers"
     return candidate(site, ProductEpilogue.name, [launch], (), rationale, lever="region")

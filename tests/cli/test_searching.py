@@ -18,7 +18,8 @@ def pull_request(*, fork: bool) -> PullRequest:
 @pytest.mark.parametrize("event, branch, source, may", [
     ("schedule", "main", None, True), ("push", "main", None, True), ("workflow_dispatch", "main", None, True),
     ("push", "topic", None, False), ("workflow_dispatch", "topic", None, False),
-    ("pull_request", "topic", pull_request(fork=False), False), ("pull_request", "topic", pull_request(fork=True), False),
+    ("pull_request", "topic", pull_request(fork=False), False),
+    ("pull_request", "topic", pull_request(fork=True), False),
     ("issue_comment", "main", pull_request(fork=True), False)])
 def test_only_the_default_branch_adds_to_the_memory(
         event: Event, branch: str, source: PullRequest | None, may: bool) -> None:

@@ -94,12 +94,13 @@ def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | No
         raise PlanError(f"verified for compute capability {capability}, this device has {kernel.capability}")
     slots = {s.name: s for s in run_slots(calls, parsed.kernels)}
     plan = {**run.plan, "parameters": [_checked(p, slots) for p in run.plan["parameters"]]}
+    copies, lines, plan["parameters"] = _aligned_copies(calls, parsed, plan, slots, prefix)
     integers = {n: s.binding.value for n, s in slots.items()
                 if isinstance(s.binding.value, int) and not isinstance(s.binding.value, bool)}
     launches = render(run.source, plan, kernel, integers, num_sms)
     buffers = render_scratch(plan, {**integers, "num_sms": num_sms or kernel.multiprocessors})
-    variables = {n: s.binding.expression for n, s in slots.items()}
-    lines, definitions = _alignments(calls, parsed, plan, slots), {}
+    variables = {n: s.binding.expression for n, s in slots.items()} | copies
+    definitions = {}
     keywords, last = calls[-1].keywords, calls[-1]
     if isinstance(last, VendorCall):
         lines.append(f"{prefix}_stream = torch._C._cuda_getCurrentRawStream({device_index(last, parsed)})")
@@ -116,7 +117,7 @@ def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | No
                              f"device_str={kernel.device!r})")
         passed = ", ".join(variables[a] if isinstance(a, str) else str(a) for a in launch.arguments)
         lines.append(f"{name}.run({passed}{keywords})")
-    lines += [f"del {prefix}_{buffer.name}" for buffer in buffers]
+    lines += [f"del {name}" for name in (*(f"{prefix}_{b.name}" for b in buffers), *copies.values())]
     return definitions, _edit(calls, parsed, lines)
 
 
@@ -147,15 +148,25 @@ def _results(calls: Sequence[Call]) -> list[str]:
     return lines
 
 
-def _alignments(calls: Sequence[Call], parsed: Wrapper, plan: Mapping[str, Any],
-                slots: Mapping[str, Slot]) -> list[str]:
-    """Copies of inputs that only a vendor took, where they are not aligned as the plan says."""
-    first = calls[0]
-    if not isinstance(first, VendorCall):
-        return []
-    divisible = {slots[p["name"]].binding.root for p in plan["parameters"] if p.get("divisible")}
-    return [f"{root} = {root} if {root}.data_ptr() % 16 == 0 else {root}.clone()"
-            for root in sorted(divisible & alignable(first, parsed))]
+def _aligned_copies(calls: Sequence[Call], parsed: Wrapper, plan: Mapping[str, Any], slots: Mapping[str, Slot],
+                    prefix: str) -> tuple[dict[str, str], list[str], list[Mapping[str, Any]]]:
+    """Inputs that only a vendor took may start anywhere. For those that the plan takes as aligned: slot -> variable of
+    the same values at an aligned address, the lines that bind these, and the plan's parameters, where what is written
+    (and so cannot be a copy) counts as not aligned."""
+    loose = alignable(calls[0], parsed) if isinstance(calls[0], VendorCall) else frozenset()
+    variables, lines, parameters = {}, [], []
+    for parameter in plan["parameters"]:
+        name = parameter["name"]
+        root = slots[name].binding.root
+        if parameter.get("divisible") and root in loose:
+            if parameter.get("written"):
+                parameter = {**parameter, "divisible": False}
+            else:
+                variables[name] = f"{prefix}_{name}"
+                lines.append(f"{prefix}_{name} = {root} if {root}.data_ptr() % 16 == 0 else "
+                             f"torch._inductor.utils.clone_preserve_strides({root})")
+        parameters.append(parameter)
+    return variables, lines, parameters
 
 
 def _checked(parameter: Mapping[str, Any], slots: Mapping[str, Slot]) -> Mapping[str, Any]:

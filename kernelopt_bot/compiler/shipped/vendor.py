@@ -206,8 +206,8 @@ def bare_kernel(device: str) -> KernelSource:
 
 
 def alignable(call: VendorCall, wrapper: Wrapper) -> frozenset[str]:
-    """Inputs of the graph that are only read and that a line before the launches can copy where they are not aligned:
-    Inductor looks after the alignment of what its own kernels take, not of what vendors take."""
+    """Inputs of the graph of which a line before the launches can make a copy where they are not aligned: Inductor
+    looks after the alignment of what its own kernels take, not of what vendors take."""
     out = call.bindings[-1].root
     return frozenset(
         b.root for b in call.bindings[:-1] if b.root != out and not _aligned(b.root, call, wrapper)
