@@ -50,7 +50,7 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
         parsed = read_wrapper(wrapper)
         sequence, kernels = call_sequence(parsed)
         parsed = replace(parsed, kernels=kernels)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNFIT:
         return Substitution(wrapper, {}, ())
     # Definitions of kernels go before this line.
     wait = next((n.lineno for n in parsed.tree.body if ast.unparse(n).startswith("async_compile.wait(")), 0)

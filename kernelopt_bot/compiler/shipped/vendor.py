@@ -57,7 +57,7 @@ def _layouts(wrapper: Wrapper) -> dict[tuple[str, str], tuple[Layout, str]]:
     for s in wrapper.statements:
         call = getattr(s.node, "value", None)
         if s.kind == "check" and isinstance(call, ast.Call) and dotted(call.func) == "assert_size_stride":
-            if isinstance(call.args[0], ast.Name) and (layout := _layout(call.args[1:3])):
+            if len(call.args) > 2 and isinstance(call.args[0], ast.Name) and (layout := _layout(call.args[1:3])):
                 known.setdefault((s.scope.name, call.args[0].id), (layout, types.get(call.args[0].id, "")))
         elif isinstance(s.node, ast.Assign) and isinstance(s.node.targets[0], ast.Name):
             target = (s.scope.name, s.node.targets[0].id)
