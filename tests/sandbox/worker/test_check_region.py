@@ -24,6 +24,8 @@ from tests.sandbox.worker.conftest import KernelWorker
 VERSION = "torch" + ".".join(torch.__version__.split(".")[:2])
 DATA = Path(__file__).parents[2] / "playbook" / "data" / "regions" / VERSION
 NAMES = sorted(p.name.removesuffix(".py.txt") for p in DATA.glob("*.py.txt"))
+QUICK = ("depthwise_alone", "product_bfloat16", "product_softmax", "product_twice")
+EVERY = [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
 COMPILED = ("depthwise_alone", "product_half", "product_softmax")
 """One of each kind: what the others would add to gate 1 is time."""
 
@@ -50,7 +52,7 @@ def test_there_are_regions() -> None:
     assert len(NAMES) == 11
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_first_candidate_passes_gate_2(interpreter: KernelWorker, name: str) -> None:
     site, candidates = region(name)
     answer = check(interpreter, site, text(name), candidates[0])
