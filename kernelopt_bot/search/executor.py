@@ -26,10 +26,15 @@ class Finished:
     interrupted: bool = False
     bug: Exception | None = None
     """What ended the run unexpectedly: to be raised once the finished results are written."""
+    limited: bool = False
+    """It ended early by a limit that it was given, and by nothing that went wrong."""
 
 
 class Place(Protocol):
     """One device that is held for the run."""
+
+    def refuses(self) -> str:
+        """The limit for which it takes no further target, in words; '' while it takes one."""
 
     def search(self, target: Target) -> TargetResult:
         """Everything about one target. Raises UserError where the run cannot go on."""
@@ -48,9 +53,9 @@ class InProcess:
     each, and an interruption (once) lets every search end with what it has verified."""
 
     def run(self, targets: Sequence[Target], places: Sequence[Place]) -> Finished:
-        if len(places) == 1:
-            return _finished(targets, [_in_turn(_Queue(targets), places[0])])
         queue = _Queue(targets)
+        if len(places) == 1:
+            return _finished(targets, [_in_turn(queue, places[0])], queue)
         ends: list[_Ended] = []
         threads = [threading.Thread(target=lambda p=p: ends.append(_in_turn(queue, p)),
                                     name="kernelopt-place") for p in places]
@@ -63,8 +68,8 @@ class InProcess:
             for place in places:
                 place.stop()
             _join(threads)
-            return dataclasses.replace(_finished(targets, ends), stopped="interrupted", interrupted=True)
-        return _finished(targets, ends)
+            return dataclasses.replace(_finished(targets, ends, queue), stopped="interrupted", interrupted=True)
+        return _finished(targets, ends, queue)
 
 
 class _Queue:
@@ -77,9 +82,12 @@ class _Queue:
         with self._lock:
             return self._targets.pop(0) if self._targets else None
 
-    def close(self) -> None:
+    def close(self) -> str:
+        """Nothing is taken any more. Names of what was not taken."""
         with self._lock:
+            left = ", ".join(t.name for t in self._targets)
             self._targets.clear()
+        return left
 
 
 @dataclass(frozen=True)
@@ -88,11 +96,17 @@ class _Ended:
     stopped: str = ""
     interrupted: bool = False
     bug: Exception | None = None
+    limited: bool = False
 
 
 def _in_turn(queue: _Queue, place: Place) -> _Ended:
     results: list[TargetResult] = []
-    while (target := queue.take()) is not None:
+    while True:
+        if limit := place.refuses():
+            # What is left is for the other places, if there are any.
+            return _Ended(tuple(results), limit, limited=True)
+        if (target := queue.take()) is None:
+            return _Ended(tuple(results))
         try:
             results.append(place.search(target))
             if not results[-1].interrupted:
@@ -106,16 +120,17 @@ def _in_turn(queue: _Queue, place: Place) -> _Ended:
             end = _Ended((), f"{target.name}: a bug in KernelOPT: {type(e).__name__}", bug=e)
         queue.close()
         return dataclasses.replace(end, results=tuple(results))
-    return _Ended(tuple(results))
 
 
-def _finished(targets: Sequence[Target], ends: Sequence[_Ended]) -> Finished:
+def _finished(targets: Sequence[Target], ends: Sequence[_Ended], queue: _Queue) -> Finished:
     order = {t.name: i for i, t in enumerate(targets)}
     results = sorted((r for e in ends for r in e.results), key=lambda r: order[r.target.name])
-    # A bug is raised by the caller, so that it is the reason that is told.
-    early = sorted((e for e in ends if e.stopped), key=lambda e: e.bug is None)
+    left = queue.close()
+    # A bug is raised by the caller, so that it is the reason that is told; a limit counts where it left something over.
+    early = sorted((e for e in ends if e.stopped and (left or not e.limited)), key=lambda e: (e.bug is None, e.limited))
     first = early[0] if early else _Ended(())
-    return Finished(tuple(results), first.stopped, any(e.interrupted for e in ends), first.bug)
+    stopped = f"{first.stopped}; not begun: {left}" if first.limited else first.stopped
+    return Finished(tuple(results), stopped, any(e.interrupted for e in ends), first.bug, first.limited)
 
 
 def _join(threads: Sequence[threading.Thread]) -> None:

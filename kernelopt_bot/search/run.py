@@ -135,6 +135,11 @@ class Device:
     """Device time left to it, in seconds: the run's is shared out evenly."""
     session: Session | None = None
 
+    def refuses(self) -> str:
+        """A budget of no device time would be one without a limit."""
+        minutes = self.config.budget.gpu_minutes
+        return f"the {minutes:g} GPU minutes of the run are spent" if minutes > 0 and self.device_s <= 0 else ""
+
     def search(self, target: Target) -> TargetResult:
         """Raises UserError."""
         try:

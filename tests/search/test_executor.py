@@ -25,6 +25,10 @@ class At:
     def __init__(self, search: Callable[[Target], TargetResult]) -> None:
         self._search, self.seen, self.threads = search, list[str](), set[int]()
         self.stopped = threading.Event()
+        self.limit = 100
+
+    def refuses(self) -> str:
+        return "" if len(self.seen) < self.limit else "the minutes are spent"
 
     def search(self, target: Target) -> TargetResult:
         self.seen.append(target.name)
@@ -82,6 +86,18 @@ def test_a_bug_is_handed_on(count: int) -> None:
     finished = InProcess().run(TARGETS, [At(search) for _ in range(count)])
     assert isinstance(finished.bug, ZeroDivisionError) and "ZeroDivisionError" in finished.stopped
     assert finished.results == ()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_limit_leaves_over_what_no_place_takes(count: int) -> None:
+    places = [At(result) for _ in range(count)]
+    places[0].limit = 2
+    finished = InProcess().run(TARGETS, places)
+    if count == 2:
+        assert names(finished) == "abcdef" and finished.stopped == "" and not finished.limited
+        return
+    assert names(finished) == "ab" and finished.limited and not finished.interrupted
+    assert finished.stopped == "the minutes are spent; not begun: c, d, e, f"
 
 
 def test_an_interrupted_result_ends_the_run() -> None:
