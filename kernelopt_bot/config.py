@@ -217,14 +217,18 @@ class Config(_Model):
         "Models to optimise, beside those found by convention (class Model with get_inputs in its file)."))
     artifact: Artifact = Field(default=Artifact(), description="Where adopted kernels are written.")
     levers: Annotated[tuple[LeverName, ...], Field(strict=False, min_length=1)] = Field(
-        default=("kernel", "dispatch", "launch"), description="What may be changed; tried as dispatch, launch, kernel.")
+        default=("kernel", "dispatch", "launch"), description=(
+            "What may be changed; tried as dispatch, launch, region, kernel. `region` may replace vendor calls."))
     sandbox: Literal["auto", "docker", "bubblewrap", "landlock", "process"] = Field(default="auto", description=(
         "The jail of executed code; auto: the first that works of docker, bubblewrap, landlock. "
         "process isolates nothing and is used only when written here."))
-    device: str = Field(default="auto", pattern=r"^(auto|cuda(:\d{1,3})?|cpu|pretend)$", description=(
-        "auto: the GPU if there is one, else cpu; cuda or cuda:N; cpu; pretend: compile for a GPU that is not here."))
+    device: str = Field(default="auto", pattern=r"^(auto|cuda(:\d{1,3})?(,cuda:\d{1,3})*|cpu|pretend)$", description=(
+        "auto: the GPU if there is one, else cpu; cuda or cuda:N; cpu; pretend: compile for a GPU that is not here; "
+        "cuda:0,cuda:1: targets side by side, with the GPU minutes shared out."))
     gates: Gates = Field(default=Gates(), description="What a candidate must hold.")
     budget: Budget = Field(default=Budget(), description="When the search stops.")
+    memory: bool = Field(default=True, description=(
+        "Remember on this machine what was adopted and start later searches there; everything is verified again."))
     benchmark: bool = Field(default=False, description=(
         "Also time the baselines where nothing was adopted, and the result without its `launch` and `region` levers; "
         "first calls are not timed."))

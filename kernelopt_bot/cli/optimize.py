@@ -18,6 +18,7 @@ from kernelopt_bot.config import Config, explained, load
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.report.build import build
 from kernelopt_bot.search.deadline import Deadline
+from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.run import run_all
 from kernelopt_bot.targets.discover import by_hand
@@ -49,8 +50,9 @@ def end_in_time(deadline: Deadline) -> None:
 @click.argument("specs", nargs=-1, required=True, metavar="PATH[:CLASS]...")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=Path("kernelopt-out"),
               show_default=True, help="Folder for report.md, report.json, charts and artifacts.")
-@click.option("--levers", default="", help="Comma-separated, instead of the configured ones: kernel,dispatch,launch.")
-@click.option("--device", default="", help="auto, cpu, cuda or cuda:N, instead of the configured one.")
+@click.option("--levers", default="", help=(
+    "Comma-separated, instead of the configured ones: kernel,dispatch,launch,region."))
+@click.option("--device", default="", help="auto, cpu, cuda, cuda:N or cuda:0,cuda:1, instead of the configured one.")
 @click.option("--sandbox", type=click.Choice(["auto", "docker", "bubblewrap", "landlock", "process"]), default=None,
               help="Jail for executed code, instead of the configured one.")
 @click.option("--budget", type=click.FloatRange(min=1), default=None, help="Wall seconds for a target.")
@@ -72,7 +74,8 @@ def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sand
     folder = outcome.run_folder(output)
     targets = distinct([target for _, target in found])
     with shown() as progress:
-        finished = run_all(targets, config=config, root=root, base=root, folder=folder, progress=progress)
+        finished = run_all(targets, config=config, root=root, base=root, folder=folder, progress=progress,
+                           memory=Memory.of(str(root.resolve()), writes=True, note=progress.note))
     given = {"levers": levers, "device": device, "sandbox": sandbox, "budget": budget}
     options = [part for name, value in given.items() if value
                for part in (f"--{name}", f"{value:g}" if isinstance(value, float) else value)]

@@ -15,9 +15,11 @@ from kernelopt_bot.errors import InputError
 from kernelopt_bot.events.commands import Command
 from kernelopt_bot.events.job import Job
 from kernelopt_bot.search.deadline import NEVER, Deadline
+from kernelopt_bot.search.executor import Finished
+from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.result import RunResult, TargetResult
-from kernelopt_bot.search.run import Finished, run_all
+from kernelopt_bot.search.run import run_all
 from kernelopt_bot.search.sweep import NONE_OPEN, Opened, Swept, Verified, held_in
 from kernelopt_bot.search.sweeping import dated, rooms_of, sweep_all, verify_each, with_interpreter
 from kernelopt_bot.targets.checkout import checkout
@@ -83,7 +85,7 @@ def _done(repository: Repository, job: Job, found: Affected, config: Config, roo
         held = dated(held_in(root, config.artifact.root), repository, found.head)
         made = sweep_all(found.targets, held, config=config, root=root, base=Path.cwd(), folder=folder,
                          rooms=rooms_of(folder.parent.parent / "report.json"), progress=progress, opened=opened,
-                         search=job.operation == "optimize", deadline=deadline)
+                         search=job.operation == "optimize", deadline=deadline, memory=_memory(job, progress))
         return Searched(made.finished, nothing, made.swept.verified, made.swept)
     if job.operation in ("verify", "reverify"):
         only = _offered(repository, job, found.head, config) if job.operation == "reverify" else None
@@ -95,12 +97,18 @@ def _done(repository: Repository, job: Job, found: Affected, config: Config, roo
         stopped = "interrupted while verifying" if interrupted else ""
         return Searched(Finished((), stopped, interrupted=interrupted), nothing, verified)
     finished = run_all(found.targets, config=config, root=root, base=Path.cwd(), folder=folder, progress=progress,
-                       deadline=deadline)
+                       deadline=deadline, memory=_memory(job, progress))
     return Searched(finished, nothing)
 
 
 def _artifacts(paths: list[str], config: Config) -> bool:
     return any(p.startswith(f"{config.artifact.root}/") and p.endswith("/manifest.json") for p in paths)
+
+
+def _memory(job: Job, progress: Progress) -> Memory:
+    """Outcomes of this repository; only runs of its default branch, and never a fork's, add to them."""
+    own = not job.is_fork and job.pull_request is None and job.source_branch == job.default_branch
+    return Memory.of(job.repository or str(Path.cwd()), writes=own, note=progress.note)
 
 
 def asked_for(config: Config, command: Command | None) -> Config:

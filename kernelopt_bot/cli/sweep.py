@@ -17,6 +17,7 @@ from kernelopt_bot.errors import UserError
 from kernelopt_bot.process import redact
 from kernelopt_bot.report.build import build
 from kernelopt_bot.search import sweep
+from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.sweep import Held
 from kernelopt_bot.search.sweeping import Sweeping, dated, rooms_of, sweep_all
@@ -53,7 +54,8 @@ def command(root: Path, output: Path, device: str, sandbox: str | None, budget: 
     folder = outcome.run_folder(output)
     with shown() as progress:
         done = sweep_all(targets, held, config=config, root=root, base=root, folder=folder,
-                         rooms=rooms_of(output / "report.json"), progress=progress, dry_run=dry_run)
+                         rooms=rooms_of(output / "report.json"), progress=progress, dry_run=dry_run,
+                         memory=Memory.of(str(root.resolve()), writes=True, note=progress.note))
     finished = done.finished
     _show(done, output, dry_run=dry_run, as_json=as_json)
     if finished.bug:

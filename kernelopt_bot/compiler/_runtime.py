@@ -17,12 +17,13 @@ from kernelopt_bot.compiler.shipped.rendering import (
 )
 from kernelopt_bot.compiler.shipped.runs import Slot, consecutive, inside_and_dying, run_hash, run_slots
 from kernelopt_bot.compiler.shipped.substitution import Run, Substitution, substitute
+from kernelopt_bot.compiler.shipped.vendor import VendorCall, call_sequence
 from kernelopt_bot.compiler.shipped.wrapper import Binding, Call, Scope, Statement, Wrapper, find_runs, read_wrapper
 
 __all__ = [
     "LARGEST_INTEGER", "POINTER_TYPES", "Artifact", "ArtifactError", "ArtifactWarning", "Backend", "Binding",
     "Call", "GraphRecord", "KernelSource", "Manifest", "PlanError", "RenderedLaunch", "Run", "Scope",
-    "ScratchBuffer", "Slot", "Statement", "Substitution", "Wrapper", "consecutive", "evaluate", "find_runs",
-    "inside_and_dying", "kernel_hash", "load_manifest", "read_kernel", "read_wrapper", "render", "render_scratch",
-    "run_hash", "run_slots", "substitute", "torch_supported",
+    "ScratchBuffer", "Slot", "Statement", "Substitution", "VendorCall", "Wrapper", "call_sequence", "consecutive",
+    "evaluate", "find_runs", "inside_and_dying", "kernel_hash", "load_manifest", "read_kernel", "read_wrapper",
+    "render", "render_scratch", "run_hash", "run_slots", "substitute", "torch_supported",
 ]

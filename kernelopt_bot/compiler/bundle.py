@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kernelopt_bot import __version__
 
-MODULES = ("errors", "expressions", "kernels", "wrapper", "runs", "rendering", "substitution", "recipe", "manifest",
-           "backend", "artifact")
+MODULES = ("errors", "expressions", "kernels", "wrapper", "runs", "rendering", "vendor", "substitution", "recipe",
+           "manifest", "backend", "artifact")
 """In order of dependence."""
 _PACKAGE = "kernelopt_bot.compiler.shipped"
 _HEAD = f"""\

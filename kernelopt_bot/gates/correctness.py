@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from kernelopt_bot.compiler.program import Graph, Kernel, Program, Step
@@ -63,8 +64,9 @@ def step_params(candidate: KernelCandidate, baseline: Mapping[str, Any], argumen
 
 def run_arguments(run: KernelRun, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
     """The run's buffers as `check_step` and `time_step` take them, each as it was recorded (`CallJson`, one for each
-    call of the run) when the first kernel of the run took it. No two share memory."""
-    return [_argument(calls[b.call]["arguments"][b.argument], "") for b in run.buffers]
+    step of the run) when the first of the run took it. No two share memory."""
+    return [{"meta": asdict(b.tensor), "stats": None} if b.argument < 0 else
+            _argument(calls[b.call]["arguments"][b.argument], "") for b in run.buffers]
 
 
 def check_options(

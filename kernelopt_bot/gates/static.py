@@ -67,7 +67,7 @@ class Group:
     def job(self, candidate: KernelCandidate, arch: int) -> dict[str, Any]:
         slots = [] if isinstance(self.baseline, Kernel) else self.baseline.slots_json()
         return {"source": candidate.source, "plan": candidate.plan.to_json(), "integers": dict(self.integers),
-                "target": {"arch": arch}, "baseline": self.kernels[0].source, "slots": slots}
+                "target": {"arch": arch}, "baseline": self.kernels[0].source if self.kernels else "", "slots": slots}
 
 
 def check_kernels(

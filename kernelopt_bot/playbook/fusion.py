@@ -13,7 +13,7 @@ from typing import Protocol
 
 from kernelopt_bot.compiler.program import TensorMeta
 from kernelopt_bot.compiler.run import KernelRun
-from kernelopt_bot.contract.candidate import KernelCandidate, Launch, Parameter, Plan, Scratch
+from kernelopt_bot.contract.candidate import KernelCandidate, Launch, Lever, Parameter, Plan, Scratch
 from kernelopt_bot.device.profile import Roofs, StepProfile
 from kernelopt_bot.playbook.emit import Function, to_candidate_source
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, parse
@@ -25,8 +25,8 @@ LAUNCH_US = 2.0
 
 @dataclass(frozen=True)
 class RunSite:
-    """Facts of one run of kernel calls. `profiles` and `configs` are those of the calls, in order; `configs` are empty
-    until the baselines were compiled."""
+    """Facts of one run. `profiles` are those of all its steps in order, a vendor call's first, `configs` those of the
+    kernel calls, empty until the baselines were compiled."""
 
     run: KernelRun
     profiles: tuple[StepProfile | None, ...]
@@ -61,9 +61,28 @@ class RunSite:
     def before_us(self) -> float:
         """Time of the run as it is: measured where every step was, else the least that its launches need."""
         times = [p.time_us for p in self.profiles if p is not None and p.time_us]
-        if len(times) == len(self.run.calls):
+        if len(times) == len(self.run.all_steps):
             return float(sum(times))
+        if self.run.vendor is not None:
+            return sum(self.call_us(i) for i in range(len(self.run.all_steps)))
         return self.model_us([self.traffic(i) for i in range(len(self.run.calls))])
+
+    def call_us(self, position: int) -> float:
+        """Time of one step of a run with a vendor call (position 0) in microseconds: measured, else the least that its
+        operations and its traffic need."""
+        profile, vendor = self.profiles[position], self.run.vendor
+        if profile is not None and profile.time_us:
+            return float(profile.time_us)
+        if vendor is None or position:
+            return self.model_us([self.traffic(position - (vendor is not None))])
+        moved = self.model_us([(frozenset(vendor.operands.values()), frozenset([vendor.out]))])
+        rate = self.roofs.matrix_flops_per_s.get(self.run.buffer[vendor.out].tensor.dtype, 0.0)
+        return max(moved, LAUNCH_US + 1e6 * vendor.step.flops / rate if rate and vendor.step.flops else 0.0)
+
+    def share(self, loads: frozenset[str], stores: frozenset[str], without: str) -> float:
+        """Of the bytes that a kernel (loads, stores), `without` loaded once more, those that stay without that."""
+        rest = sum(self.buffer_bytes(n) for n in (*(loads - {without}), *stores))
+        return rest / (rest + self.buffer_bytes(without))
 
 
 @functools.lru_cache(maxsize=1024)  # a kernel is part of many runs
@@ -100,7 +119,7 @@ class FusedLaunch:
 
 
 def candidate(site: RunSite, technique: str, launches: Sequence[FusedLaunch], helpers: Sequence[ast.FunctionDef],
-              rationale: str) -> KernelCandidate:
+              rationale: str, *, lever: Lever = "kernel") -> KernelCandidate:
     """The candidate for the site's run. Buffers that live only inside the run and that a launch takes become scratch.
     Raises NotUnderstood if two kernels bring different helpers of one name."""
     run = site.run
@@ -117,7 +136,7 @@ def candidate(site: RunSite, technique: str, launches: Sequence[FusedLaunch], he
                launch.num_stages) for launch in launches), scratch)
     digest = hashlib.sha256(json.dumps([run.hash, text, plan.to_json()], sort_keys=True).encode()).hexdigest()[:10]
     return KernelCandidate(id=f"{technique}-{digest}", run_hash=run.hash, graph=run.graph.index, steps=run.steps,
-                           source=text, plan=plan, technique=technique, rationale=rationale)
+                           source=text, plan=plan, technique=technique, rationale=rationale, lever=lever)
 
 
 def extent(tensor: TensorMeta) -> int:

@@ -11,6 +11,7 @@ results are reduced in a fixed order. Expected: traffic of both passes over traf
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,17 +71,13 @@ class RowPipeline:
                                  f"a row of {source.constants['r0_numel']} elements shared by several programs")
 
     def propose(self, site: Site) -> Iterator[KernelCandidate]:
-        try:
+        with contextlib.suppress(NotUnderstood):
             source = understood(site)
             found = _two(source, site)
-            for pipeline, warps in _pipelines(source, site):
-                functions, launch, scratch = pipelined(source, found, pipeline, warps)
-                yield candidate(
-                    site, self.name, functions, [launch],
-                    f"{pipeline.chunks} chunks of {pipeline.chunk} a row, {pipeline.ahead} rows ahead, {warps} warps",
-                    scratch)
-        except NotUnderstood:
-            return
+            for p, warps in _pipelines(source, site):
+                functions, launch, scratch = pipelined(source, found, p, warps)
+                rationale = f"{p.chunks} chunks of {p.chunk} a row, {p.ahead} rows ahead, {warps} warps"
+                yield candidate(site, self.name, functions, [launch], rationale, scratch)
 
 
 def _two(source: KernelSource, site: Site) -> Phases:

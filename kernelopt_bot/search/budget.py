@@ -19,7 +19,7 @@ class Left:
 
 
 class Budget:
-    """Counts down from its limits. Not thread-safe: one search, one budget.
+    """Counts down from its limits. Not thread-safe but for `stop`: one search, one budget.
 
     `wall_s` and `device_s` in seconds, `candidates` as a count; all at least 0 (ValueError otherwise). Wall time runs
     by itself from construction on, by a monotonic clock; device time and candidates are charged. A resumed search
@@ -37,6 +37,7 @@ class Budget:
         self._clock, self._start = clock, clock() - spent_wall_s
         self._device_s, self._candidates = float(spent_device_s), int(spent_candidates)
         self._search_s, self._search_limit, self._search_start = 0.0, math.inf, math.nan
+        self._stopped = False
 
     def left(self) -> Left:
         return Left(
@@ -79,6 +80,8 @@ class Budget:
     def exhausted(self) -> str:
         """Which limit is reached, in words; '' while there is something left of each."""
         left = self.left()
+        if self._stopped:
+            return "the run was interrupted"
         if left.wall_s <= 0 and self._search() >= self._search_limit:
             return f"the search time of {self._search_limit:g} s is spent"
         if left.wall_s <= 0:
@@ -88,6 +91,10 @@ class Budget:
         if left.device_s <= 0 and self._limits.device_s > 0:
             return f"the device time of {self._limits.device_s:g} s is spent"
         return ""
+
+    def stop(self) -> None:
+        """From now on it is exhausted. The one method that another thread may call."""
+        self._stopped = True
 
     def share(self, parts: int) -> float:
         """Wall seconds for one of `parts` equal remaining pieces of work."""

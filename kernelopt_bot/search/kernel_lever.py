@@ -1,4 +1,5 @@
-"""The lever `kernel` on a GPU: generated kernels re-tuned, rewritten and fused; every vendor call stays.
+"""The levers `kernel` and `region` on a GPU. `kernel`: generated kernels re-tuned, rewritten and fused; every vendor
+call stays. `region`: a vendor call and the kernel after it as one.
 
 For each spot (a step, or a run that can be fused), most savings first: techniques propose and gate 1 filters
 (`proposing.py`), the survivors are timed against the compiler's kernel in one interleaved race, and the fastest that
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelopt_bot.compiler.artifact import AdoptedKernel
-from kernelopt_bot.contract.candidate import KernelCandidate
+from kernelopt_bot.contract.candidate import KernelCandidate, Lever
 from kernelopt_bot.gates import correctness, model, performance
 from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.gates.verdict import Verdict
@@ -161,7 +162,7 @@ def candidate_of(trial: Trial) -> KernelCandidate:
 
 def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, kept: Sequence[Kept], trials: Trials,
           settings: Settings, floor_s: float | None, environment: Mapping[str, Any], class_name: str,
-          call_us: float | None) -> tuple[Stack, Measured | None, str]:
+          call_us: float | None, lever: Lever = "kernel") -> tuple[Stack, Measured | None, str]:
     """Gates 3 and 4 of the stack with the kept kernels: (stack, gate 4's measurement, why nothing was adopted).
 
     `call_us`: latency of one call, for Amdahl's law: where all steps together cannot reach `min_gain`, no gate is run.
@@ -178,8 +179,8 @@ def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, ke
         if not left:
             break
         adopted = tuple(AdoptedKernel(candidate_of(k.trial), {"step_speedup": k.trial.step_speedup}) for k in left)
-        extended = stack.with_kernels(adopted).written(
-            session.artifacts / f"kernels-{attempt}", captured.program, class_name, environment)
+        extended = stack.with_kernels((*stack.kernels, *adopted)).written(
+            session.artifacts / f"{lever}s-{attempt}", captured.program, class_name, environment)
         session.progress.update(f"kernel: model gate with {len(left)} kernels")
         whole = model.check(worker, artifact=str(extended.folder), options={}, secret=session.secret, seeds=1, inits=1,
                             precision=session.precision(), kernels=True)
@@ -189,7 +190,7 @@ def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, ke
             session.progress.update(f"kernel: performance gate with {len(left)} kernels")
             measured = performance.measure(
                 worker, candidate=extended.arm("candidate"), baselines=[stack.arm("default")], settings=settings,
-                lever="kernel", has_gpu=session.has_gpu, secret=session.secret,
+                lever=lever, has_gpu=session.has_gpu, secret=session.secret,
                 seed=bootstrap_seed(session.secret), floor_s=floor_s, others=False)
             verdicts.append(measured.verdict)
         passed = all(v.lets_on for v in verdicts)

@@ -19,13 +19,13 @@ from kernelopt_bot.errors import InputError, Unavailable, UserError
 from kernelopt_bot.gates import correctness
 from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.sandbox.client import Worker, WorkerError
-from kernelopt_bot.search import capturing, confirm, kernel_lever, options_lever, pretend_lever, spots
+from kernelopt_bot.search import capturing, confirm, kernel_lever, memory, options_lever, pretend_lever, spots
 from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.confirm import Confirmation, Untouched
 from kernelopt_bot.search.explain import declined, explain
 from kernelopt_bot.search.loading import covered, load
 from kernelopt_bot.search.result import FirstCall, LeverGain, Noise, TargetResult
-from kernelopt_bot.search.runs import run_places
+from kernelopt_bot.search.runs import region_places, run_places
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.sets import Write
 from kernelopt_bot.search.sites import places
@@ -33,14 +33,14 @@ from kernelopt_bot.search.stack import DEFAULT, Stack, Stage
 from kernelopt_bot.search.trials import Trials
 from kernelopt_bot.targets.target import Target
 
-ORDER: tuple[Lever, ...] = ("dispatch", "launch", "kernel")
-"""Kernels last: in a launch-bound model their gain shows only once the host no longer holds the device up."""
+ORDER: tuple[Lever, ...] = ("dispatch", "launch", "region", "kernel")
+"""Regions before the kernels that they hold. Kernels last: in a launch-bound model their gain shows only once the host
+no longer holds the device up."""
 LAUNCH_BOUND = 0.5
 """Share of a call in which the device waits for the host, from which the lever `launch` goes first: it is the one with
 the most to gain then, and what other options do to the device is seen only when the host no longer holds it up."""
-LAUNCH_BOUND_ORDER: tuple[Lever, ...] = ("launch", "dispatch", "kernel")
+LAUNCH_BOUND_ORDER: tuple[Lever, ...] = ("launch", "dispatch", "region", "kernel")
 INTERRUPTED = "interrupted"
-NOT_YET: Mapping[str, str] = {"region": "the lever `region` is not available in this release"}
 
 
 @dataclass
@@ -105,7 +105,7 @@ def optimise(session: Session, target: Target) -> TargetResult:
 
 def _expect(session: Session) -> None:
     """Workers of the kernel lever and the confirmation, started while the model is loaded."""
-    if "kernel" in session.config.levers:
+    if {"kernel", "region"} & set(session.config.levers):
         session.expect(functools.partial(session.kernel_worker, "kernels", compiles=True))
     session.expect(session.confirming_worker)
 
@@ -140,17 +140,16 @@ def _levers(work: _Work, worker: Worker) -> None:
     asked = work.session.config.levers
     gap = work.profile.launch_gap
     order = LAUNCH_BOUND_ORDER if work.session.has_gpu and gap is not None and gap > LAUNCH_BOUND else ORDER
-    for lever in (*order, *(lv for lv in asked if lv not in ORDER)):
+    for lever in order:
         if lever not in asked:
             continue
-        reason = NOT_YET.get(lever, "")
-        if not reason and (reason := work.session.budget.exhausted()):
+        if reason := work.session.budget.exhausted():
             work.limit = reason
             work.unreached.append(lever)
         before = work.stack
         if not reason:
             with work.session.budget.device() if work.session.has_gpu else nullcontext():
-                reason = _kernels(work, worker) if lever == "kernel" else _options(work, worker, lever)
+                reason = (_kernels if lever in ("kernel", "region") else _options)(work, worker, lever)
         adopted = sum(t.adopted and t.candidate.lever == lever for t in work.trials.all())
         work.stages.append(Stage(lever, work.stack, adopted if work.stack is not before else 0, reason))
 
@@ -164,11 +163,12 @@ def _options(work: _Work, worker: Worker, lever: Lever) -> str:
     return outcome.reason
 
 
-def _kernels(work: _Work, worker: Worker) -> str:
+def _kernels(work: _Work, worker: Worker, lever: Lever) -> str:
     session = work.session
     if not session.has_gpu:
         try:
-            return pretend_lever.run(session, worker, work.target.name, work.versions, work.trials, work.target.entry)
+            return pretend_lever.run(session, worker, work.target.name, work.versions, work.trials, work.target.entry,
+                                     lever)
         except WorkerError as e:
             # The other levers do not depend on the pretended GPU.
             return f"no GPU, and the pretended one does not take this model: {str(e).splitlines()[0]}"
@@ -177,9 +177,18 @@ def _kernels(work: _Work, worker: Worker) -> str:
         captured = capturing.capture(worker, work.target.name, session.lane, captured.program.device, work.versions,
                                      options=work.stack.options)
         profile = capturing.profile(worker, captured, work.roofs, work.stack.options)
-    found = [*map(spots.of_place, places(captured, profile, work.roofs)),
-             *map(spots.of_run, run_places(captured, profile, work.roofs))]
+    if lever == "region":
+        found = [spots.of_run(p) for p in region_places(captured, profile, work.roofs)]
+    else:
+        taken = _taken(work.stack, captured.program)
+        found = [s for s in (*map(spots.of_place, places(captured, profile, work.roofs)),
+                             *map(spots.of_run, run_places(captured, profile, work.roofs))) if not s.hashes & taken]
     found.sort(key=lambda s: -s.savings_us)
+    if session.memory is not None:
+        where = memory.Environment.of(work.environment)
+        found = [session.memory.guided(s, where) for s in found]
+    if not found and lever == "region":
+        return "no vendor call with the kernel after it that a technique takes as one"
     if not found:
         return "every generated kernel is at its floor" if captured.program.kernel_steps else "no generated kernel"
     major, minor = work.versions["gpu"]["capability"]
@@ -189,10 +198,15 @@ def _kernels(work: _Work, worker: Worker) -> str:
     floor = profiling.physical_floor_s(captured.program, work.roofs)
     stack, measured, reason = kernel_lever.adopt(
         session, worker, work.stack, captured, kept, work.trials, work.settings, floor, work.environment,
-        work.target.entry, profile.call_us)
+        work.target.entry, profile.call_us, lever)
     if measured is not None:
         work.stack, work.last, work.captured = stack, measured, captured
     return reason
+
+
+def _taken(stack: Stack, program: Program) -> frozenset[str]:
+    """Hashes of the steps that adopted regions replace."""
+    return frozenset(program.graphs[k.candidate.graph].steps[i].hash for k in stack.kernels for i in k.candidate.steps)
 
 
 def _finish(work: _Work) -> TargetResult:
@@ -218,6 +232,7 @@ def _finish(work: _Work) -> TargetResult:
         levers = tuple(LeverGain(s.lever, 0, None, s.reason) for s in stages)
         return replace(_confirmed(result, confirmation), trials=work.trials.all(), levers=levers, headline=None)
     stack = stages[-1].stack
+    _remember(work, stack)
     result = replace(_confirmed(result, confirmation), trials=work.trials.all())
     first: FirstCall | None = None
     interrupted = confirmation.interrupted
@@ -228,6 +243,16 @@ def _finish(work: _Work) -> TargetResult:
             interrupted = True
     return replace(result, first_call=first, artifact=_ship(work, stack, confirmation), interrupted=interrupted,
                    spent=session.budget.spent())
+
+
+def _remember(work: _Work, stack: Stack) -> None:
+    """What the confirmation passed, for later searches in this repository."""
+    known = work.session.memory
+    for kernel in stack.kernels if known is not None else ():
+        candidate, gain = kernel.candidate, kernel.evidence.get("step_speedup")
+        if known is not None and isinstance(gain, float):
+            known.record(work.captured.program.graphs[candidate.graph], candidate, gain,
+                         memory.Environment.of(work.environment))
 
 
 def _writer(work: _Work) -> Write:

@@ -1,4 +1,5 @@
-"""The lever `kernel` without a GPU: gates 1 to 3 for real (a cubin, Triton's interpreter), gate 4 not measured.
+"""The levers `kernel` and `region` without a GPU: gates 1 to 3 for real (a cubin, Triton's interpreter), gate 4 not
+measured.
 
 The target is captured for a pretended GPU. Nothing can be adopted; what comes out is which candidates are correct.
 """
@@ -11,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from kernelopt_bot.compiler.artifact import AdoptedKernel
-from kernelopt_bot.contract.candidate import KernelCandidate
+from kernelopt_bot.compiler.run import regions_of, runs_of
+from kernelopt_bot.contract.candidate import KernelCandidate, Lever
 from kernelopt_bot.device import roofs
-from kernelopt_bot.errors import KerneloptError
 from kernelopt_bot.gates import correctness, model, performance
 from kernelopt_bot.gates.answers import judged
 from kernelopt_bot.gates.static import Group
@@ -22,11 +23,12 @@ from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.search import capturing
 from kernelopt_bot.search.capturing import Captured
-from kernelopt_bot.search.proposing import Compiler
+from kernelopt_bot.search.proposing import Compiler, ideas
 from kernelopt_bot.search.result import Trial
+from kernelopt_bot.search.runs import region_places
 from kernelopt_bot.search.session import Session
-from kernelopt_bot.search.sites import Place, configured, places
-from kernelopt_bot.search.spots import ideas_for, of_place
+from kernelopt_bot.search.sites import places
+from kernelopt_bot.search.spots import Spot, of_place, of_run
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
@@ -44,7 +46,7 @@ SAVE_LIMIT_BYTES = 64 << 20
 
 
 def run(session: Session, worker: Worker, target_name: str, versions: Mapping[str, Any], trials: Trials,
-        class_name: str) -> str:
+        class_name: str, lever: Lever = "kernel") -> str:
     """Records the trials. Returns why nothing was adopted, which is always so without a GPU.
 
     `worker` is a model worker with the target loaded. Raises WorkerError where the capture itself fails.
@@ -56,19 +58,28 @@ def run(session: Session, worker: Worker, target_name: str, versions: Mapping[st
         compiler = Compiler(compiling, ARCH)
         graphs = recorded(answer, worker, interpreter)
         captured = capturing.made(graphs, target_name, "pretend", DEVICE, versions, {})
-        found = places(captured, None, roofs.pretended())
+        found = spots_of(captured, lever)
         if not found:
-            return "the compiler generates no Triton kernel for this model"
+            return ("the compiler generates no Triton kernel for this model" if lever == "kernel" else
+                    "no vendor call with the kernel after it that a technique takes as one")
         begin = time.monotonic()
-        for n, place in enumerate(found[:PLACES]):
+        for n, spot in enumerate(found[:PLACES]):
             if time.monotonic() - begin > ENOUGH_S:
                 break
             if spent := session.budget.exhausted():
                 return spent
-            session.progress.update(f"kernel, without a GPU: {place.site.kernel.name}", n, min(PLACES, len(found)))
-            for trial in _candidates(session, place, compiler, interpreter, trials, begin + ENOUGH_S):
-                _stitched(session, trial, place, captured, worker, interpreter, trials, versions, class_name)
+            session.progress.update(f"{lever}, without a GPU: {spot.name}", n, min(PLACES, len(found)))
+            for trial in _candidates(session, spot, compiler, interpreter, trials, begin + ENOUGH_S):
+                _stitched(session, trial, spot, captured, worker, interpreter, trials, versions, class_name)
     return "no GPU: gates 1 to 3 were run, gate 4 was not measured"
+
+
+def spots_of(captured: Captured, lever: Lever) -> list[Spot]:
+    """Where a lever works, with the first idea of each technique: true rewrites before other launch configurations."""
+    ceilings = roofs.pretended()
+    if lever == "region":
+        return [of_run(p, most=FOR_EACH_PLACE) for p in region_places(captured, None, ceilings)]
+    return [of_place(p, each=1, most=FOR_EACH_PLACE) for p in places(captured, None, ceilings)]
 
 
 def recorded(answer: Mapping[str, Any], worker: Worker, interpreter: Worker) -> dict[str, Any]:
@@ -82,30 +93,24 @@ def recorded(answer: Mapping[str, Any], worker: Worker, interpreter: Worker) -> 
     return {**answer, "graphs": graphs}
 
 
-def _candidates(session: Session, place: Place, compiler: Compiler, interpreter: Worker,
+def _candidates(session: Session, spot: Spot, compiler: Compiler, interpreter: Worker,
                 trials: Trials, until: float) -> Sequence[Trial]:
-    """Gates 1 and 2 of some candidates of one place; the one rewriting most first, one that passes is enough. After
+    """Gates 1 and 2 of some candidates of one spot; the one rewriting most first, one that passes is enough. After
     `until` (monotonic seconds) no further one is begun but the first."""
-    site, integers = place.site, of_place(place).integers
-    known = compiler.baselines([site.kernel.source])
-    try:
-        baseline = known[site.kernel.source]
-        if isinstance(baseline, KerneloptError):
-            raise ValueError(baseline)
-        # The first idea of each technique: true rewrites before other launch configurations.
-        candidates = ideas_for(configured(place, baseline), each=1, most=FOR_EACH_PLACE)
-    except (KeyError, ValueError, TypeError) as e:
-        session.progress.note(f"kernel: {site.kernel.name}: the baseline's kernel was not understood: {e}")
+    known = compiler.baselines([k.source for k in spot.kernels])
+    candidates = ideas(spot, known)
+    if isinstance(candidates, str):
+        session.progress.note(f"{spot.name}: the baseline's kernel was not understood: {candidates}")
         return ()
     for n, candidate in enumerate(candidates):
         if session.budget.exhausted() or (n and time.monotonic() > until):
             break
-        ((first,),) = compiler.judge([Group([candidate], site.kernel, integers)], known)
+        ((first,),) = compiler.judge([Group([candidate], spot.kernel_or_run, spot.integers)], known)
         trial = trials.judged(candidate, first)
         if trial.stopped_by is None:
-            trial = trials.update(trial, correctness.check_kernel(
-                candidate, site.kernel, site.step, place.call, interpreter, lane="interpret", secret=session.secret,
-                precision=session.precision(), budget_s=INTERPRET_S))
+            trial = trials.update(trial, correctness.check_spot(
+                candidate, spot.baseline, spot.arguments(spot.recorded), interpreter, lane="interpret",
+                secret=session.secret, precision=session.precision(), budget_s=INTERPRET_S))
             if not interpreter.alive:
                 interpreter.restart()
         if trial.stopped_by is None:
@@ -113,7 +118,7 @@ def _candidates(session: Session, place: Place, compiler: Compiler, interpreter:
     return ()
 
 
-def _stitched(session: Session, trial: Trial, place: Place, captured: Captured, worker: Worker, interpreter: Worker,
+def _stitched(session: Session, trial: Trial, spot: Spot, captured: Captured, worker: Worker, interpreter: Worker,
               trials: Trials, versions: Mapping[str, Any], class_name: str) -> None:
     """Gate 3 on the whole interpreted program with the candidate in it, and gate 4's answer."""
     candidate = trial.candidate
@@ -126,7 +131,9 @@ def _stitched(session: Session, trial: Trial, place: Place, captured: Captured, 
         graph = captured.program.graphs[candidate.graph]
         references = worker.call("reference_graph", {"graph": graph.index, "secret": session.secret}, timeout=TIMEOUT_S)
         draws = lend(references["draws"], worker.scratch, interpreter.scratch)
-        expected = sum(s.hash == candidate.run_hash for s in graph.steps)
+        own = [s.hash for s in graph.steps] if spot.run is None else [r.hash for r in (
+            *runs_of(graph, len(candidate.steps)), *regions_of(graph))]
+        expected = own.count(candidate.run_hash)
         answer = interpreter.call("check_interpreted", {
             "source": graph.source, "artifact": str(stack.folder), "expected": expected, "draws": draws,
             "precision": session.precision()}, timeout=TIMEOUT_S)
@@ -135,7 +142,7 @@ def _stitched(session: Session, trial: Trial, place: Place, captured: Captured, 
     verdict = judged("model", judge)
     if not interpreter.alive:
         interpreter.restart()
-    verdict = replace(verdict, evidence={**verdict.evidence, "lane": "interpreter", "calls": place.calls})
+    verdict = replace(verdict, evidence={**verdict.evidence, "lane": "interpreter", "calls": spot.calls})
     trial = trials.update(trial, verdict)
     if trial.stopped_by is None:
         settings = performance.Settings()

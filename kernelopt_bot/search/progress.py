@@ -23,6 +23,19 @@ class Silent:
         return None
 
 
+class Named:
+    """Another progress, with a name before every text: for searches that run side by side."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress, self._name = progress, name
+
+    def update(self, text: str, done: int = 0, of: int = 0) -> None:
+        self._progress.update(f"{self._name}: {text}", done, of)
+
+    def note(self, text: str) -> None:
+        self._progress.note(f"{self._name}: {text}")
+
+
 def from_worker(progress: Progress, prefix: str) -> Any:
     """A callback for `Worker.call` that puts the worker's own progress behind `prefix`."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -55,7 +55,7 @@ class Compiler:
 def proposals(compiler: Compiler, spots: Sequence[Spot]) -> list[Proposals]:
     """All ideas for some spots through gate 1."""
     known = compiler.baselines(k.source for s in spots for k in s.kernels)
-    found = [_ideas(spot, known) for spot in spots]
+    found = [ideas(spot, known) for spot in spots]
     groups = [Group([] if isinstance(c, str) else c, s.kernel_or_run, s.integers)
               for s, c in zip(spots, found, strict=True)]
     verdicts = compiler.judge(groups, known)
@@ -63,7 +63,8 @@ def proposals(compiler: Compiler, spots: Sequence[Spot]) -> list[Proposals]:
             for s, c, v in zip(spots, found, verdicts, strict=True)]
 
 
-def _ideas(spot: Spot, known: dict[str, Compiled]) -> list[KernelCandidate] | str:
+def ideas(spot: Spot, known: Mapping[str, Compiled]) -> list[KernelCandidate] | str:
+    """Candidates, or why the spot's kernels were not understood. `known`: what `Compiler.baselines` gave for them."""
     answers = [known[k.source] for k in spot.kernels]
     wrong = next((a for a in answers if isinstance(a, KerneloptError)), None)
     if wrong is not None:

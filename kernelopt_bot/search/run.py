@@ -1,4 +1,4 @@
-"""All targets of a run, one after the other, on one device that nobody else uses meanwhile."""
+"""All targets of a run, on devices that nobody else uses meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelopt_bot.compiler.program import Lane
 from kernelopt_bot.config import Config
 from kernelopt_bot.device.lock import gpu_lock
 from kernelopt_bot.device.state import gpus, visible, wait_until_idle
-from kernelopt_bot.errors import InputError, UserError
+from kernelopt_bot.errors import InputError
 from kernelopt_bot.sandbox import probe
 from kernelopt_bot.sandbox.binds import is_script, resolve_python
 from kernelopt_bot.sandbox.gpu import pick
@@ -23,8 +23,10 @@ from kernelopt_bot.sandbox.jail import Jail
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
 from kernelopt_bot.search.deadline import NEVER, WORDS, Deadline
+from kernelopt_bot.search.executor import Executor, Finished, InProcess
+from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.pipeline import optimise
-from kernelopt_bot.search.progress import Progress
+from kernelopt_bot.search.progress import Named, Progress
 from kernelopt_bot.search.result import TargetResult
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.targets.target import Target
@@ -34,26 +36,21 @@ KEPT_IN_SCRATCH = frozenset({"cache", "tmp", "home"})
 """Compiled headers and the compiler's probe of the processor take some fifteen seconds to make."""
 
 
-@dataclass(frozen=True)
-class Finished:
-    results: tuple[TargetResult, ...]
-    stopped: str
-    """Why the run ended early ('' if it did not)."""
-    interrupted: bool = False
-    bug: Exception | None = None
-    """What ended the run unexpectedly: to be raised once the finished results are written."""
-    limited: bool = False
-    """It ended early by a limit that it was given, and by nothing that went wrong."""
-
-
 def device_of(config: Config) -> tuple[str, Lane]:
-    """The device and lane that `config.device` means on this machine. Raises Unavailable if it is not there."""
+    """The first of `devices_of`."""
+    return devices_of(config)[0]
+
+
+def devices_of(config: Config) -> tuple[tuple[str, Lane], ...]:
+    """Each device that `config.device` means on this machine, once, with its lane. Raises Unavailable if one is not
+    there."""
     if config.device in ("cpu", "pretend"):
-        return "cpu", "cpu"
+        return (("cpu", "cpu"),)
     present = visible(gpus())
     if config.device == "auto" and not present:
-        return "cpu", "cpu"
-    return pick("cuda" if config.device == "auto" else config.device, present).uuid, "cuda"
+        return (("cpu", "cpu"),)
+    wanted = ["cuda"] if config.device == "auto" else config.device.split(",")
+    return tuple(dict.fromkeys((pick(name, present).uuid, "cuda") for name in wanted))
 
 
 def interpreter_of(config: Config, base: Path) -> str:
@@ -91,49 +88,79 @@ def exclusive(device: str, lane: Lane, progress: Progress, wait_s: float = 60.0)
 
 
 def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path, folder: Path,
-            progress: Progress, deadline: Deadline = NEVER) -> Finished:
+            progress: Progress, memory: Memory | None = None, deadline: Deadline = NEVER) -> Finished:
     """Optimise the targets of the checkout `root`. What is finished survives whatever happens to the next one.
 
-    `base` is where a relative `environment.python` starts; `folder` is the run's. No target is begun that could not be
-    confirmed before `deadline`. Raises UserError before the first target only: no such device, device busy, no jail, no
-    interpreter. A bug is in `Finished.bug`.
+    `memory`: outcomes of earlier runs, unless the configuration switches it off. `base` is where a relative
+    `environment.python` starts; `folder` is the run's. No target is begun that could not be confirmed before
+    `deadline`. Raises UserError before the first target only: no such device, device busy, no jail, no interpreter. A
+    bug is in `Finished.bug`.
     """
-    device, lane = device_of(config)
+    devices = devices_of(config)
     python = interpreter_of(config, base)
-    with exclusive(device, lane, progress, config.budget.gpu_wait_s):
+    executor: Executor = InProcess()
+    with contextlib.ExitStack() as held:
+        # In one order for everyone, so that two runs never wait for each other.
+        for device, lane in sorted(devices):
+            held.enter_context(exclusive(device, lane, progress, config.budget.gpu_wait_s))
         progress.update("choosing a jail")
-        jail, _ = probe.select(config.sandbox, python=python, device=device)
+        kept = memory if config.memory else None
         try:
-            return _each(targets, config, root, folder, jail, python, device, lane, progress, deadline)
+            places = []
+            for number, (device, lane) in enumerate(devices):
+                jail, _ = probe.select(config.sandbox, python=python, device=device)
+                alone = len(devices) == 1
+                scratch = folder / "scratch" / ("" if alone else str(number))
+                told = progress if alone else Named(progress, f"device {number}")
+                places.append(Device(config, root, folder, scratch, jail, python, device, lane, told, kept, deadline,
+                                     config.budget.gpu_minutes * 60 / len(devices)))
+            return executor.run(targets, places)
         finally:
             shutil.rmtree(folder / "scratch", ignore_errors=True)
 
 
-def _each(targets: Sequence[Target], config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
-          lane: Lane, progress: Progress, deadline: Deadline) -> Finished:
-    results: list[TargetResult] = []
-    device_s = config.budget.gpu_minutes * 60
-    for target in targets:
-        wall_s = min(config.budget.wall_s, deadline.searching_s())
-        if wall_s <= 0.0:
-            left = ", ".join(t.name for t in targets[len(results):])
-            return Finished(tuple(results), f"{WORDS}; not begun: {left}", limited=True)
+@dataclass
+class Device:
+    """One held device: a `Place`."""
+
+    config: Config
+    root: Path
+    folder: Path
+    scratch: Path
+    jail: Jail
+    python: str
+    device: str
+    lane: Lane
+    progress: Progress
+    memory: Memory | None
+    deadline: Deadline
+    device_s: float
+    """Device time left to it, in seconds: the run's is shared out evenly."""
+    session: Session | None = None
+
+    def refuses(self) -> str:
+        """A budget of no device time would be one without a limit."""
+        if self.deadline.reached:
+            return WORDS
+        minutes = self.config.budget.gpu_minutes
+        return f"the {minutes:g} GPU minutes of the run are spent" if minutes > 0 and self.device_s <= 0 else ""
+
+    def search(self, target: Target) -> TargetResult:
+        """Raises UserError."""
         try:
-            session = _session(target, config, root, folder, jail, python, device, lane, device_s, wall_s, progress)
-            result = optimise(session, target)
-            device_s = session.budget.left().device_s
-            results.append(result)
-            if result.interrupted:
-                return Finished(tuple(results), f"interrupted while optimising {target.name}", interrupted=True)
-        except UserError as e:
-            return Finished(tuple(results), f"{target.name}: {e.what}")
-        except KeyboardInterrupt:
-            return Finished(tuple(results), f"interrupted while optimising {target.name}", interrupted=True)
-        except Exception as e:
-            return Finished(tuple(results), f"{target.name}: a bug in KernelOPT: {type(e).__name__}", bug=e)
+            self.session = _session(target, self.config, self.root, self.folder, self.jail, self.python, self.device,
+                                    self.lane, self.device_s,
+                                    min(self.config.budget.wall_s, self.deadline.searching_s()), self.progress,
+                                    self.memory, self.scratch)
+            result = optimise(self.session, target)
+            self.device_s = self.session.budget.left().device_s
+            return result
         finally:
-            forget(folder / "scratch")
-    return Finished(tuple(results), "")
+            forget(self.scratch)
+
+    def stop(self) -> None:
+        if self.session is not None:
+            self.session.budget.stop()
 
 
 def forget(scratch: Path) -> None:
@@ -149,10 +176,11 @@ def forget(scratch: Path) -> None:
 
 
 def _session(target: Target, config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
-             lane: Lane, device_s: float, wall_s: float, progress: Progress) -> Session:
+             lane: Lane, device_s: float, wall_s: float, progress: Progress, memory: Memory | None = None,
+             scratch: Path | None = None) -> Session:
     own = folder / target.name
     limits = config.budget
     return Session(
-        config=config, root=root, folder=own, scratch=folder / "scratch", jail=jail, python=python, device=device,
-        lane=lane, secret=secrets.token_hex(32), progress=progress, archive=Archive(own),
-        budget=Budget(wall_s, device_s, limits.candidates))
+        config=config, root=root, folder=own, scratch=scratch or folder / "scratch", jail=jail, python=python,
+        device=device, lane=lane, secret=secrets.token_hex(32), progress=progress, archive=Archive(own),
+        budget=Budget(wall_s, device_s, limits.candidates), memory=memory)

@@ -20,6 +20,7 @@ from kernelopt_bot.sandbox.jail import Jail
 from kernelopt_bot.sandbox.worker.protocol import COMPILES
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
+from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.progress import Progress
 
 FEW_CORES = 4
@@ -53,6 +54,8 @@ class Session:
     budget: Budget
     archive: Archive
     progress: Progress
+    memory: Memory | None = None
+    """Outcomes of earlier runs; None where it is switched off."""
     waiting: dict[str, Worker] = field(default_factory=dict)
     """Workers started ahead by name: importing torch takes some seconds that another worker's work can hide."""
 

@@ -47,37 +47,44 @@ class Spot:
     ideas: Callable[[Sequence[Mapping[str, Any]]], list[KernelCandidate]]
     """Answers of `compile_baseline`, one a kernel -> candidates, most promising first. Raises KeyError, ValueError or
     TypeError where an answer is not understood."""
+    run_hash: str = ""
+    """Canonical hash of the run: what its candidates replace."""
+    graph: int = 0
+    steps: tuple[int, ...] = ()
+    """Graph and steps of its first occurrence."""
 
     @property
     def kernel_or_run(self) -> Kernel | KernelRun:
         return self.run or self.kernels[0]
 
 
-def of_place(place: Place) -> Spot:
+def of_place(place: Place, *, each: int = FOR_EACH_TECHNIQUE, most: int = FOR_EACH_SPOT) -> Spot:
+    """A step; `each` candidates of a technique at most, `most` in all."""
     site = place.site
     step = site.step
 
     def ideas(answers: Sequence[Mapping[str, Any]]) -> list[KernelCandidate]:
-        return ideas_for(sites.configured(place, answers[0]))
+        return ideas_for(sites.configured(place, answers[0]), each=each, most=most)
 
     sizes = {a.buffer: a.tensor.storage_bytes for a in step.arguments if a.tensor is not None}
     return Spot(
         site.kernel.name, place.savings_us, place.calls, frozenset([step.hash]), (site.kernel,), None,
         {**correctness.integers(step), "num_sms": site.roofs.multiprocessors},
         {"source": site.kernel.source, "integers": correctness.integers(step)}, (place.call,), sum(sizes.values()),
-        lambda lent: correctness.step_arguments(step, lent[0]), ideas)
+        lambda lent: correctness.step_arguments(step, lent[0]), ideas, step.hash, step.graph, (step.index,))
 
 
-def of_run(place: RunPlace) -> Spot:
+def of_run(place: RunPlace, *, most: int = FOR_EACH_SPOT) -> Spot:
+    """A run of several steps; `most` candidates in all."""
     run = place.site.run
 
     def ideas(answers: Sequence[Mapping[str, Any]]) -> list[KernelCandidate]:
-        return list(islice(place.proposals(runs.configured(place, answers)), FOR_EACH_SPOT))
+        return list(islice(place.proposals(runs.configured(place, answers)), most))
 
     return Spot(
-        place.name, place.savings_us, place.calls, frozenset(c.step.hash for c in run.calls), run.kernels, run,
+        place.name, place.savings_us, place.calls, frozenset(s.hash for s in run.all_steps), run.kernels, run,
         place.integers, place.baseline(), place.recorded, sum(b.tensor.storage_bytes for b in run.buffers),
-        place.arguments, ideas)
+        place.arguments, ideas, run.hash, run.graph.index, run.steps)
 
 
 def ideas_for(site: Site, *, each: int = FOR_EACH_TECHNIQUE, most: int = FOR_EACH_SPOT) -> list[KernelCandidate]:

@@ -17,9 +17,11 @@ from kernelopt_bot.sandbox import probe
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.search import sweep
 from kernelopt_bot.search.deadline import NEVER, WORDS, Deadline
+from kernelopt_bot.search.executor import Finished
+from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.result import TargetResult
-from kernelopt_bot.search.run import Finished, device_of, interpreter_of, run_all
+from kernelopt_bot.search.run import device_of, interpreter_of, run_all
 from kernelopt_bot.search.sweep import NONE_OPEN, Held, Opened, Plan, Room, Swept, Verified
 from kernelopt_bot.search.verify import verify
 from kernelopt_bot.targets.git import Repository
@@ -39,10 +41,10 @@ class Sweeping:
 
 def sweep_all(targets: Sequence[Target], held: Sequence[Held], *, config: Config, root: Path, base: Path, folder: Path,
               rooms: Mapping[str, Room], progress: Progress, opened: Opened = NONE_OPEN, search: bool = True,
-              dry_run: bool = False, deadline: Deadline = NEVER) -> Sweeping:
+              dry_run: bool = False, deadline: Deadline = NEVER, memory: Memory | None = None) -> Sweeping:
     """Verify what is due of `held` in the checkout `root`, then search `targets` within the caps of `config.sweep`.
 
-    `base`, `folder`, `deadline`: as `run_all` takes them. `search`: false only verifies; `dry_run` does neither. Raises
+    `base`, `folder`, `deadline`, `memory`: as `run_all` takes them. `search`: false only verifies; `dry_run` does neither. Raises
     UserError where no worker can run here.
     """
     config = with_interpreter(config, base)
@@ -60,7 +62,7 @@ def sweep_all(targets: Sequence[Target], held: Sequence[Held], *, config: Config
         limits = config.budget.model_copy(update={"gpu_minutes": config.sweep.gpu_minutes})
         finished = run_all([known[s.target] for s in plan.searches],
                            config=config.model_copy(update={"budget": limits}), root=root, base=root, folder=folder,
-                           progress=progress, deadline=deadline)
+                           progress=progress, deadline=deadline, memory=memory)
     searched = {r.target.name: is_faster(r) for r in finished.results if ended(r)}
     return Sweeping(waiting, Swept(verified, plan, sweep.settle(held, _states(verified), searched)), finished)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from kernelopt_bot.compiler._runtime import read_wrapper, run_hash
+from kernelopt_bot.compiler._runtime import call_sequence, read_wrapper, run_hash
 from kernelopt_bot.compiler.artifact import AdoptedKernel
 from kernelopt_bot.compiler.program import Program
 from kernelopt_bot.compiler.run import KernelRun
@@ -283,11 +283,11 @@ class _Verification:
 def _place(program: Program, wanted: str, length: int) -> tuple[int, tuple[int, ...]]:
     """Graph and step indices of the first run with this hash; (0, ()) if there is none."""
     for graph in program.graphs:
-        wrapper = read_wrapper(graph.source)
+        sequence, kernels = call_sequence(read_wrapper(graph.source))
         at = {s.lines[0]: s.index for s in graph.steps}
-        for i in range(len(wrapper.calls) - length + 1):
-            calls = wrapper.calls[i:i + length]
-            if run_hash(calls, wrapper.kernels) == wanted:
+        for i in range(len(sequence) - length + 1):
+            calls = sequence[i:i + length]
+            if run_hash(calls, kernels) == wanted:
                 return graph.index, tuple(at[c.statement.lines[0]] for c in calls)
     return 0, ()
 

@@ -1,8 +1,9 @@
-"""Makes the wrappers that the tests of fusion use: small models of ours, Inductor for a pretended sm_90.
+"""Makes the wrappers that the tests of fusion and of regions use: small models of ours, Inductor for a pretended sm_90.
 
     python -m tests.playbook.make_runs [case ...]
 
-Writes `data/runs/torch<version>/<case>.py`. Run it in an environment with the wanted torch; no GPU is needed.
+Writes `data/runs/torch<version>/<case>.py.txt`, and `data/regions` likewise. Run it in an environment with the
+wanted torch; no GPU is needed.
 """
 
 from __future__ import annotations
@@ -37,14 +38,34 @@ RUNS: dict[str, Case] = {
     "instance_norm_half": (lambda x: F.instance_norm(x) * 0.5, (E(1, 2, 96, 96, dtype=torch.float16),)),
     "two_step_loss": (lambda a, b: F.mse_loss(a, b), (E(90, 97), E(90, 97))),
 }
+REGIONS: dict[str, Case] = {
+    "product_relu": (lambda x, w, b: F.relu(F.linear(x, w, b)) * 2, (E(48, 40), E(72, 40), E(72))),
+    "product_half": (lambda x, w, b: F.gelu(F.linear(x, w, b)),
+                     (E(40, 64, dtype=torch.float16), E(48, 64, dtype=torch.float16), E(48, dtype=torch.float16))),
+    "product_bfloat16": (lambda x, w, b: F.relu(F.linear(x, w, b)),
+                         (E(33, 64, dtype=torch.bfloat16), E(48, 64, dtype=torch.bfloat16),
+                          E(48, dtype=torch.bfloat16))),
+    "product_tril": (lambda a, b: torch.tril(a @ b), (E(50, 50), E(50, 50))),
+    "product_softmax": (lambda q, k: torch.softmax(q @ k.transpose(1, 2) * 0.3, -1), (E(3, 40, 24), E(3, 36, 24))),
+    "product_twice": (lambda x, y: ((z := x @ y), z.sum(1)), (E(34, 20), E(20, 31))),
+    "depthwise_relu": (lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1, stride=2, groups=6)),
+                       (E(2, 6, 14, 13), E(6, 1, 3, 3), E(6))),
+    "depthwise_dilated": (lambda x, w, b: F.conv2d(x, w, b, padding=(0, 2), dilation=(1, 2), groups=3) * 2,
+                          (E(2, 3, 9, 11), E(6, 1, 2, 3), E(6))),
+    "depthwise_alone": (lambda x, w: F.conv2d(x, w, padding=1, groups=6), (E(2, 6, 14, 13), E(6, 1, 3, 3))),
+    "product_alone": (lambda a, b: a @ b.t(), (E(34, 20), E(31, 20))),
+    "pointwise_hardswish": (lambda x, w, b: F.hardswish(F.conv2d(x, w, b)), (E(2, 24, 9, 11), E(20, 24, 1, 1), E(20))),
+}
+"""A vendor call and the kernel after it."""
 
 
 def main(wanted: Sequence[str]) -> None:
     version = torch.__version__.split("+")[0]
-    folder = Path(__file__).parent / "data" / "runs" / f"torch{version.rpartition('.')[0]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in wanted or RUNS:
-        lines = wrapper(*RUNS[name]).splitlines()
+    for name in wanted or (*RUNS, *REGIONS):
+        kind, case = ("runs", RUNS[name]) if name in RUNS else ("regions", REGIONS[name])
+        folder = Path(__file__).parent / "data" / kind / f"torch{version.rpartition('.')[0]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = wrapper(*case).splitlines()
         text = "\n".join(line.rstrip() for line in lines if not line.lstrip().startswith("#")) + "\n"
         (folder / f"{name}.py.txt").write_text(re.sub(r"\n{3,}", "\n\n", text))
         print(name, text.count(".run("))

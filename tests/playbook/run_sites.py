@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from typing import Any
 
 from kernelopt_bot.compiler.parse import parse_graph
 from kernelopt_bot.compiler.program import Graph
-from kernelopt_bot.compiler.run import KernelRun, runs_of
+from kernelopt_bot.compiler.run import KernelRun, regions_of, runs_of
+from kernelopt_bot.gates import correctness
 from kernelopt_bot.playbook.fusion import RunSite
 from tests.playbook.sites import H200
 
@@ -25,6 +27,7 @@ def graph_json(text: str) -> dict[str, Any]:
     shapes: dict[str, Shape] = {}
     calls = []
     kernels: set[str] = set()
+    dtypes = dict(re.findall(r"(\w+) = rand_strided\(.*dtype=torch\.(\w+)\)", text))
     nodes = sorted((n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Assign | ast.Expr)),
                    key=lambda n: n.lineno)
     for node in nodes:
@@ -42,7 +45,16 @@ def graph_json(text: str) -> dict[str, Any]:
                 shapes[target] = (*_shape(args[1:]), _of(args[0], shapes)[2])
             elif function == "assert_size_stride" and isinstance(args[0], ast.Name):
                 known = shapes.get(args[0].id)
-                shapes[args[0].id] = (*_shape(args[1:]), known[2] if known else "float32")
+                shapes[args[0].id] = (
+                    *_shape(args[1:]), known[2] if known else dtypes.get(args[0].id, "float32"))
+            elif function.startswith("extern_kernels."):
+                keywords = {k.arg: k.value for k in node.value.keywords}
+                given = [_argument(a, shapes) for a in args]
+                calls.append({"line": node.lineno, "callee": function, "arguments": given, "keywords": {
+                    "out": _argument(keywords["out"], shapes)} if "out" in keywords else {}})
+                if target:
+                    dtype = given[0]["tensor"]["dtype"]
+                    shapes[target] = ([], [], dtype)
             elif function.removesuffix(".run") in kernels:
                 calls.append({"line": node.lineno, "callee": function.removesuffix(".run"), "keywords": {},
                               "arguments": [_argument(a, shapes) for a in args]})
@@ -72,10 +84,13 @@ def _argument(node: ast.expr, shapes: dict[str, Shape]) -> dict[str, Any]:
 def run_arguments(run: KernelRun, text: str) -> list[dict[str, Any]]:
     """`arguments` of `check_step`."""
     recorded = {c["line"]: c for c in graph_json(text)["calls"]}
-    arguments = [recorded[run.calls[b.call].step.lines[0]]["arguments"][b.argument] for b in run.buffers]
-    return [{"meta": a["tensor"], "stats": a["stats"]} for a in arguments]
+    return correctness.run_arguments(run, [recorded[step.lines[0]] for step in run.all_steps])
 
 
 def run_sites(text: str, longest: int = 8) -> list[RunSite]:
     made = graph(text)
     return [RunSite(r, (None,) * len(r.calls), H200) for r in runs_of(made, longest)]
+
+
+def region_sites(text: str) -> list[RunSite]:
+    return [RunSite(r, (None,) * len(r.all_steps), H200) for r in regions_of(graph(text))]

@@ -98,20 +98,18 @@ def test_a_value_overwritten_before_it_is_read_again_is_not_mixed_up() -> None:
     assert writers == [0, 2]
 
 
-@pytest.mark.parametrize("line", [
-    "tmp0 = tl.load(in_ptr0 + (x0), xmask) + tl.rand(3, x0)", "tmp0 = tl.atomic_add(in_ptr0 + (x0), 0.0, xmask)",
-    "tl.device_assert(x0 < 9000, 'message')\ntmp0 = tl.load(in_ptr0 + (x0), xmask)"])
-def test_what_must_happen_once_is_not_moved(line: str) -> None:
-    source = pointwise(f"{line}\ntl.store(out_ptr0 + (x0), tmp0 * 2.0, xmask)", "in_ptr0", "out_ptr0")
-    with pytest.raises(NotUnderstood):
-        fuse(run([(source, "arg0_1 buf0"), (ADD, "buf0 arg1_1 buf9")]))
+LOAD, STORE = "tmp0 = tl.load(in_ptr0 + (x0), xmask)", "tl.store(out_ptr0 + (x0), tmp0 * 2.0, xmask)"
 
 
-@pytest.mark.parametrize("store", [
-    "tl.store(out_ptr0 + (x0 // 2), tmp0, xmask)", "tl.store(out_ptr0 + (x0), 1.0, xmask)",
-    "tl.store(out_ptr0 + (4095 - x0), tmp0, xmask)"])
-def test_a_store_out_of_order_is_not_understood(store: str) -> None:
-    source = pointwise(f"tmp0 = tl.load(in_ptr0 + (x0), xmask)\n{store}", "in_ptr0", "out_ptr0")
+@pytest.mark.parametrize("load, store", [
+    # what must happen once
+    (f"{LOAD} + tl.rand(3, x0)", STORE), ("tmp0 = tl.atomic_add(in_ptr0 + (x0), 0.0, xmask)", STORE),
+    (f"tl.device_assert(x0 < 9000, 'message')\n{LOAD}", STORE),
+    # a store out of order
+    (LOAD, "tl.store(out_ptr0 + (x0 // 2), tmp0, xmask)"), (LOAD, "tl.store(out_ptr0 + (x0), 1.0, xmask)"),
+    (LOAD, "tl.store(out_ptr0 + (4095 - x0), tmp0, xmask)")])
+def test_what_must_stay_where_it_is_is_not_moved(load: str, store: str) -> None:
+    source = pointwise(f"{load}\n{store}", "in_ptr0", "out_ptr0")
     with pytest.raises(NotUnderstood):
         fuse(run([(source, "arg0_1 buf0"), (ADD, "buf0 arg1_1 buf9")]))
 

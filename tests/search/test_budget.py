@@ -91,3 +91,10 @@ def test_refuses_negative_figures(bad: float) -> None:
         Budget(bad, 1.0, 1)
     with pytest.raises(ValueError):
         Budget(1.0, 1.0, 1).charge(device_s=bad)
+
+
+def test_a_stopped_budget_is_exhausted() -> None:
+    budget = Budget(100, 100, 100)
+    assert budget.exhausted() == ""
+    budget.stop()
+    assert budget.exhausted() == "the run was interrupted"

@@ -8,8 +8,9 @@ import pytest
 
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import Unavailable
+from kernelopt_bot.sandbox.jail import ProcessJail
 from kernelopt_bot.search.progress import Silent
-from kernelopt_bot.search.run import device_of, run_all
+from kernelopt_bot.search.run import Device, device_of, devices_of, run_all
 from kernelopt_bot.targets.target import Target
 from tests.device.test_state import FIRST, SECOND, install
 
@@ -36,6 +37,23 @@ def test_the_device_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert device_of(config(device="auto")) == ("cpu", "cpu")
     with pytest.raises(Unavailable):
         device_of(config(device="cuda"))
+
+
+def test_several_devices_are_named_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch)
+    assert devices_of(config(device="cuda:1,cuda:0,cuda:1")) == ((SECOND, "cuda"), (FIRST, "cuda"))
+    assert device_of(config(device="cuda:1,cuda:0")) == (SECOND, "cuda")
+    with pytest.raises(Unavailable, match="cuda:7"):
+        devices_of(config(device="cuda:0,cuda:7"))
+
+
+def test_a_device_whose_minutes_are_spent_takes_no_target(tmp_path: Path) -> None:
+    def device(minutes: float, left: float) -> Device:
+        return Device(config(device="cpu", budget={"gpu_minutes": minutes}), tmp_path, tmp_path, tmp_path,
+                      ProcessJail(), "python", "cpu", "cpu", Silent(), None, left)
+
+    assert device(2, 0.0).refuses() == "the 2 GPU minutes of the run are spent"
+    assert device(2, 1.0).refuses() == ""
 
 
 def test_a_record_that_cannot_be_kept_ends_the_run_and_keeps_what_was_finished(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelopt_bot.compiler.shipped.errors import ArtifactError, ArtifactWarning
-from kernelopt_bot.compiler.shipped.substitution import Run, substitute
+from kernelopt_bot.compiler.shipped.substitution import Run, standard_device, substitute
 
 TORCH_VERSIONS = ((2, 11), (2, 13))
 """First and last torch release that the substitution is verified with."""
@@ -25,6 +25,17 @@ class GraphRecord:
     covered: bool
     inference: bool
     skipped: tuple[str, ...] = ()
+
+
+def _device_properties(index: int) -> str:
+    """A CUDA device as Inductor's kernels state it; an H200 where there is none (a wrapper that is only read)."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return standard_device(index)
+    from torch._inductor.runtime.hints import DeviceProperties
+
+    return repr(DeviceProperties.create(torch.device("cuda", index)))
 
 
 class _Missed(Exception):
@@ -104,7 +115,7 @@ class Backend:
         seen: dict[str, Any] = {"source": "", "replaced": {}, "skipped": ()}
 
         def edit(text: str) -> str:
-            done = substitute(text, self.runs, capability=self.capability)
+            done = substitute(text, self.runs, capability=self.capability, device=_device_properties)
             seen.update(source=done.text, replaced=done.replaced, skipped=done.skipped)
             return done.text
 

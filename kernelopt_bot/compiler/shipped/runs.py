@@ -81,14 +81,17 @@ def run_hash(calls: Sequence[Call], kernels: Mapping[str, KernelSource]) -> str:
 
 def consecutive(calls: Sequence[Call], statements: Sequence[Statement]) -> bool:
     """True if only allocations, views, frees and checks stand between the calls, all in one block, and alignments of
-    inputs that no call before them in the run has seen: what is no call moves before the run."""
+    inputs that no call before them in the run has seen: what is no call moves before the run. Its last call
+    is a kernel's, unless it is the only one."""
     a, b = calls[0].statement, calls[-1].statement
     between = statements[a.index:b.index + 1]
-    indents = {s.node.col_offset for s in between if s.kind == "kernel"}
+    indents = {s.node.col_offset for s in between if s.kind in ("kernel", "vendor")}
     seen: set[str] = set()
     calls_by_index = {c.statement.index: c for c in calls}
+    if b.kind != "kernel" and len(calls) > 1:
+        return False
     for s in between:
-        if s.kind == "kernel" and s.index in calls_by_index:
+        if s.index in calls_by_index:
             seen |= {x.root for x in calls_by_index[s.index].bindings if x.root}
         elif s.kind == "align":
             if seen & {s.scope.names.get(n.id, (n.id, 0))[0] for n in ast.walk(s.node) if isinstance(n, ast.Name)}:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelopt_bot.compiler.shipped.errors import PlanError
-from kernelopt_bot.compiler.shipped.rendering import UNFIT, render, render_scratch
+from kernelopt_bot.compiler.shipped.kernels import KernelSource
+from kernelopt_bot.compiler.shipped.rendering import POINTER_TYPES, UNFIT, render, render_scratch
 from kernelopt_bot.compiler.shipped.runs import Slot, consecutive, run_hash, run_slots
+from kernelopt_bot.compiler.shipped.vendor import VendorCall, alignable, bare_kernel, call_sequence, device_index
 from kernelopt_bot.compiler.shipped.wrapper import Call, Wrapper, read_wrapper
 
 
@@ -35,16 +37,20 @@ class Substitution:
 
 
 def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None,
-               capability: int | None = None) -> Substitution:
+               capability: int | None = None, device: Callable[[int], str] | None = None) -> Substitution:
     """The wrapper's text with every run whose hash is in `runs` replaced, longest first.
 
     `num_sms` defaults to the multiprocessors that the wrapper was made for; with `capability` (`90`), kernels made for
-    another one stay. A text that is not Python, or a plan that does not fit, leaves the compiler's code in place."""
+    another one stay. `device`: index -> `DeviceProperties(...)` as text, for wrappers without a kernel that would say
+    it (an H200's by default). A text that is not Python, or a plan that does not fit, leaves the compiler's code in
+    place."""
     if not runs:
         return Substitution(wrapper, {}, ())
     try:
         parsed = read_wrapper(wrapper)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        sequence, kernels = call_sequence(parsed)
+        parsed = replace(parsed, kernels=kernels)
+    except UNFIT:
         return Substitution(wrapper, {}, ())
     # Definitions of kernels go before this line.
     wait = next((n.lineno for n in parsed.tree.body if ast.unparse(n).startswith("async_compile.wait(")), 0)
@@ -57,20 +63,20 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
     taken: set[str] = set()
     lengths = sorted({r.steps for r in runs.values()}, reverse=True)
     position = 0
-    while position < len(parsed.calls):
+    while position < len(sequence):
         for length in lengths:
-            calls = parsed.calls[position:position + length]
-            run = runs.get(run_hash(calls, parsed.kernels)) if len(calls) == length else None
+            calls = sequence[position:position + length]
+            run = runs.get(run_hash(calls, kernels)) if len(calls) == length else None
             if run is None or run.steps != length or not consecutive(calls, parsed.statements):
                 continue
             try:
-                made, edit = _replace(run, calls, parsed, num_sms, capability, f"kernelopt_{len(edits)}")
+                made, edit = _replace(run, calls, parsed, num_sms, capability, device, f"kernelopt_{len(edits)}")
             except UNFIT as e:
                 skipped.append(f"{run.name or run.hash}: {e}")
                 continue
             definitions.update(made)
             edits.append(edit)
-            taken |= {c.kernel for c in calls}
+            taken |= {c.kernel for c in calls if not isinstance(c, VendorCall)}
             replaced[run.hash] = replaced.get(run.hash, 0) + 1
             position += length - 1
             break
@@ -82,18 +88,23 @@ def substitute(wrapper: str, runs: Mapping[str, Run], num_sms: int | None = None
 
 
 def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | None, capability: int | None,
-             prefix: str) -> tuple[dict[str, str], tuple[int, int, str]]:
-    kernel = parsed.kernels[calls[0].kernel]
+             device: Callable[[int], str] | None, prefix: str) -> tuple[dict[str, str], tuple[int, int, str]]:
+    kernel = _carrier(calls, parsed, device)
     if capability and kernel.capability and kernel.capability != capability:
         raise PlanError(f"verified for compute capability {capability}, this device has {kernel.capability}")
     slots = {s.name: s for s in run_slots(calls, parsed.kernels)}
     plan = {**run.plan, "parameters": [_checked(p, slots) for p in run.plan["parameters"]]}
+    copies, lines, plan["parameters"] = _aligned_copies(calls, parsed, plan, slots, prefix)
     integers = {n: s.binding.value for n, s in slots.items()
                 if isinstance(s.binding.value, int) and not isinstance(s.binding.value, bool)}
     launches = render(run.source, plan, kernel, integers, num_sms)
     buffers = render_scratch(plan, {**integers, "num_sms": num_sms or kernel.multiprocessors})
-    variables = {n: s.binding.expression for n, s in slots.items()}
-    lines, definitions = [], {}
+    variables = {n: s.binding.expression for n, s in slots.items()} | copies
+    definitions = {}
+    keywords, last = calls[-1].keywords, calls[-1]
+    if isinstance(last, VendorCall):
+        lines.append(f"{prefix}_stream = torch._C._cuda_getCurrentRawStream({device_index(last, parsed)})")
+        keywords = f", stream={prefix}_stream"
     for buffer in buffers:
         variables[buffer.name] = f"{prefix}_{buffer.name}"
         lines.append(f"{prefix}_{buffer.name} = empty_strided_{kernel.device}(({buffer.elements}, ), (1, ), "
@@ -105,9 +116,57 @@ def _replace(run: Run, calls: Sequence[Call], parsed: Wrapper, num_sms: int | No
         definitions[name] = (f"async_compile.triton({launch.function!r}, {_quoted(launch.source)}, "
                              f"device_str={kernel.device!r})")
         passed = ", ".join(variables[a] if isinstance(a, str) else str(a) for a in launch.arguments)
-        lines.append(f"{name}.run({passed}{calls[-1].keywords})")
-    lines += [f"del {prefix}_{buffer.name}" for buffer in buffers]
+        lines.append(f"{name}.run({passed}{keywords})")
+    lines += [f"del {name}" for name in (*(f"{prefix}_{b.name}" for b in buffers), *copies.values())]
     return definitions, _edit(calls, parsed, lines)
+
+
+def _carrier(calls: Sequence[Call], parsed: Wrapper, device: Callable[[int], str] | None) -> KernelSource:
+    """The kernel whose device and floating-point options the candidate gets: the run's first, or another of the
+    wrapper."""
+    for call in (*calls, *parsed.calls):
+        if not isinstance(call, VendorCall) and parsed.kernels[call.kernel].language == "triton":
+            return parsed.kernels[call.kernel]
+    (call,) = calls
+    assert isinstance(call, VendorCall)
+    index = device_index(call, parsed)
+    return bare_kernel((device or standard_device)(index))
+
+
+def standard_device(index: int) -> str:
+    return f"DeviceProperties(type='cuda', index={index}, multi_processor_count=132, cc=90, major=9, warp_size=32)"
+
+
+def _results(calls: Sequence[Call]) -> list[str]:
+    """Memory for what vendor calls of the run return: views, checks and frees of it then stay as they are."""
+    lines = []
+    for call in calls:
+        if isinstance(call, VendorCall) and call.variable:
+            shape, stride = call.layouts["out"]
+            dtype = next(n for n, t in POINTER_TYPES.items() if t == call.bindings[-1].type)
+            lines.append(f"{call.variable} = empty_strided_cuda({shape!r}, {stride!r}, torch.{dtype})")
+    return lines
+
+
+def _aligned_copies(calls: Sequence[Call], parsed: Wrapper, plan: Mapping[str, Any], slots: Mapping[str, Slot],
+                    prefix: str) -> tuple[dict[str, str], list[str], list[Mapping[str, Any]]]:
+    """Inputs that only a vendor took may start anywhere. For those that the plan takes as aligned: slot -> variable of
+    the same values at an aligned address, the lines that bind these, and the plan's parameters, where what is written
+    (and so cannot be a copy) counts as not aligned."""
+    loose = alignable(calls[0], parsed) if isinstance(calls[0], VendorCall) else frozenset()
+    variables, lines, parameters = {}, [], []
+    for parameter in plan["parameters"]:
+        name = parameter["name"]
+        root = slots[name].binding.root
+        if parameter.get("divisible") and root in loose:
+            if parameter.get("written"):
+                parameter = {**parameter, "divisible": False}
+            else:
+                variables[name] = f"{prefix}_{name}"
+                lines.append(f"{prefix}_{name} = {root} if {root}.data_ptr() % 16 == 0 else "
+                             f"torch._inductor.utils.clone_preserve_strides({root})")
+        parameters.append(parameter)
+    return variables, lines, parameters
 
 
 def _checked(parameter: Mapping[str, Any], slots: Mapping[str, Slot]) -> Mapping[str, Any]:
@@ -130,7 +189,7 @@ def _edit(calls: Sequence[Call], parsed: Wrapper, launches: Sequence[str]) -> tu
     """Replace the lines from the first to the last call. What stands between stays, frees move behind the launches."""
     first, last = calls[0].statement, calls[-1].statement
     inside = parsed.statements[first.index:last.index + 1]
-    before = [ast.unparse(s.node) for s in inside if s.kind not in ("kernel", "free")]
+    before = [*_results(calls), *(ast.unparse(s.node) for s in inside if s.kind not in ("kernel", "vendor", "free"))]
     frees = [ast.unparse(s.node) for s in inside if s.kind == "free"]
     for s in (parsed.statements[first.index - 1:first.index] + parsed.statements[last.index + 1:last.index + 2]):
         if s.scope is first.scope and (s.lines[1] == first.lines[0] or s.lines[0] == last.lines[1]):

@@ -9,7 +9,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import torch
+
 from kernelopt_bot.compiler._runtime import KernelSource, read_kernel
+from kernelopt_bot.sandbox.worker.compile import any_kernel
 from kernelopt_bot.sandbox.worker.lane import Lane
 from kernelopt_bot.sandbox.worker.launchers import Baseline, Promoted, Replaced
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
@@ -62,7 +65,7 @@ class RunBaseline:
             if unknown := set().union(*touched[-1]) - set(self.buffers):
                 raise WorkerFault("bad_request", f"no buffer {', '.join(sorted(unknown))} in the run")
         own = [s for s in self.steps if not isinstance(s, VendorStep)]
-        if not own:
+        if not self.steps:
             raise WorkerFault("bad_request", "a run of no kernels")
         self.stored: AbstractSet[str] = frozenset(
             n for n, b in self.buffers.items() if b.role == "through" and any(n in s for _, s in touched))
@@ -70,7 +73,7 @@ class RunBaseline:
             n for n, b in self.buffers.items() if b.role != "inside" and _comes_in(b, touched))
         self.changed: AbstractSet[str] = frozenset().union(*(stores for _, stores in touched))
         self.name = " + ".join(s.name if isinstance(s, VendorStep) else s[0].name for s in self.steps)
-        first = read_kernel(own[0][0].kernel.source)
+        first = read_kernel(own[0][0].kernel.source) if own else any_kernel(_arch(lane))
         self.bound: KernelSource = replace(
             first, signature={n: b.type for n, b in self.buffers.items()},
             divisible=frozenset(n for n, b in self.buffers.items() if b.divisible))
@@ -115,6 +118,11 @@ class RunBaseline:
             self._return(arguments, buffers)
 
         return call
+
+
+def _arch(lane: Lane) -> int:
+    major, minor = torch.cuda.get_device_capability() if lane == "cuda" else (9, 0)
+    return 10 * major + minor
 
 
 def _touched(baseline: Baseline, passed: Passed) -> tuple[set[str], set[str]]:

@@ -1,0 +1,162 @@
+"""Memory of outcomes: what was adopted for which structure on which device, so that a later search starts there.
+
+One SQLite file a repository in the user's cache folder. Only runs that may (of the default branch, or by hand) write,
+and only what gate 4 and the confirmation passed. Nothing in it is believed: a remembered candidate is one more idea and
+goes through every gate again; what a technique gained before only orders ideas. A file that is missing, locked, damaged
+or of another release costs a note and nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import platformdirs
+
+from kernelopt_bot.compiler.program import Graph, Kernel
+from kernelopt_bot.contract.candidate import KernelCandidate, Lever, Plan
+from kernelopt_bot.search.spots import Spot
+
+T = TypeVar("T")
+SCHEMA = 1
+WAIT_S = 2.0
+"""Longest wait for another process's lock."""
+MOST_ROWS = 20_000
+_LEVERS: Mapping[str, Lever] = {"kernel": "kernel", "region": "region"}
+_TABLE = """CREATE TABLE IF NOT EXISTS outcomes (
+    run_hash TEXT, fingerprint TEXT, device TEXT, torch TEXT, triton TEXT, lever TEXT, technique TEXT, gain REAL,
+    id TEXT, source TEXT, plan TEXT, at REAL, PRIMARY KEY (run_hash, device, torch, triton, id))"""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where an outcome holds. `device` is the GPU's name."""
+
+    device: str
+    torch: str
+    triton: str
+
+    @classmethod
+    def of(cls, environment: Mapping[str, Any]) -> Environment:
+        """From the `environment` of an artifact's manifest."""
+        return cls(str(environment["device"]), str(environment["torch"]), str(environment["triton"]))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The outcomes of one repository. `writes`: whether this run may add to them."""
+
+    path: Path
+    writes: bool
+    note: Callable[[str], None]
+    """Told why the memory could not be used."""
+
+    @classmethod
+    def of(cls, repository: str, *, writes: bool, note: Callable[[str], None], folder: Path | None = None) -> Memory:
+        """The memory of `repository` (`owner/name`, or a folder's path), below the user's cache folder."""
+        place = folder or Path(platformdirs.user_cache_dir("kernelopt-bot")) / "memory"
+        return cls(place / f"{hashlib.sha256(repository.encode()).hexdigest()[:24]}.sqlite", writes, note)
+
+    def candidates(self, spot: Spot, where: Environment) -> list[KernelCandidate]:
+        """What was adopted for exactly this run in this environment, largest gain first."""
+        rows = self._read(
+            "SELECT id, source, plan, technique, lever FROM outcomes WHERE run_hash = ? AND device = ? AND torch = ? "
+            "AND triton = ? ORDER BY gain DESC", (spot.run_hash, *dataclasses.astuple(where)))
+        found = []
+        for identity, source, plan, technique, lever in rows:
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # another release's plan
+                found.append(KernelCandidate(
+                    identity, spot.run_hash, spot.graph, spot.steps, source, Plan.from_json(json.loads(plan)),
+                    technique, rationale="verified before in this repository", lever=_LEVERS[lever]))
+        return found
+
+    def gains(self, structure: str, where: Environment) -> dict[str, float]:
+        """Technique -> mean speedup of the steps of this structure on this device, any sizes and versions."""
+        rows = self._read("SELECT technique, AVG(gain) FROM outcomes WHERE fingerprint = ? AND device = ? GROUP BY "
+                          "technique", (structure, where.device))
+        return {str(technique): float(gain) for technique, gain in rows}
+
+    def guided(self, spot: Spot, where: Environment) -> Spot:
+        """The spot with what is remembered first: candidates, then the ideas of techniques that helped before."""
+        known = self.candidates(spot, where)
+        gains = self.gains(fingerprint(spot.kernels, spot.run.vendor.function if spot.run and spot.run.vendor else ""),
+                           where)
+        if not known and not gains:
+            return spot
+
+        def ideas(answers: Sequence[Mapping[str, Any]]) -> list[KernelCandidate]:
+            fresh = sorted(spot.ideas(answers), key=lambda c: -gains.get(c.technique, 0.0))
+            return list({c.id: c for c in (*known, *fresh)}.values())
+
+        return dataclasses.replace(spot, ideas=ideas)
+
+    def record(self, graph: Graph, candidate: KernelCandidate, gain: float, where: Environment) -> None:
+        """Remember what the confirmation passed; `gain` is the speedup of its steps. Does nothing unless `writes`."""
+        if not self.writes:
+            return
+        own = [s for s in graph.steps if s.index in candidate.steps]
+        vendor = next((s.name for s in own if s.kind == "vendor"), "")
+        structure = fingerprint([graph.kernels[s.name] for s in own if s.name in graph.kernels], vendor)
+        row = (candidate.run_hash, structure, *dataclasses.astuple(where), candidate.lever, candidate.technique, gain,
+               candidate.id, candidate.source, json.dumps(candidate.plan.to_json()), time.time())
+
+        def add(connection: sqlite3.Connection) -> None:
+            connection.execute(f"INSERT OR REPLACE INTO outcomes VALUES ({', '.join('?' * len(row))})", row)
+            connection.execute("DELETE FROM outcomes WHERE rowid NOT IN (SELECT rowid FROM outcomes ORDER BY at DESC "
+                               "LIMIT ?)", (MOST_ROWS,))
+
+        self._with(add, None)
+
+    def _read(self, query: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
+        if not self.path.is_file():
+            return []
+        return self._with(lambda connection: connection.execute(query, values).fetchall(), [])
+
+    def _with(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """What `work` gives in one transaction; `otherwise`, with a note, where the file cannot be used."""
+        try:
+            if self.writes:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mode = "rwc" if self.writes else "ro"
+            with contextlib.closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode={mode}", uri=True,
+                                                    timeout=WAIT_S)) as connection, connection:
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                if version not in ((0, SCHEMA) if self.writes else (SCHEMA,)):
+                    raise sqlite3.DatabaseError(f"its format is {version}")
+                if self.writes:
+                    connection.execute(_TABLE)
+                    connection.execute(f"PRAGMA user_version = {SCHEMA}")
+                return work(connection)
+        except (sqlite3.Error, OSError) as e:
+            self.note(f"the memory of outcomes is not used: {e}; if it stays so, delete {self.path.name} in the cache "
+                      "folder: it is made anew")
+            return otherwise
+
+
+def fingerprint(kernels: Sequence[Kernel], vendor: str) -> str:
+    """Canonical hash of the structure of some steps: kernels as syntax trees without names of their own and without
+    sizes, the types of their arguments, the vendor function before them ('' if none). Equal for the same operators on
+    other shapes, as long as the compiler chooses the same form of kernel for both."""
+    parts = [vendor, *(json.dumps([_shapeless(k), sorted(k.signature.items())]) for k in kernels)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+
+
+def _shapeless(kernel: Kernel) -> str:
+    try:
+        tree = ast.parse(kernel.source)
+    except SyntaxError:
+        return kernel.hash
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef)]
+    for node in (n for f in functions for n in ast.walk(f)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) > 1:
+            node.value = 0
+    return "\n".join(ast.unparse(s) for f in functions for s in f.body)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelopt_bot.contract.candidate import KernelCandidate
+from kernelopt_bot.device import roofs
+from kernelopt_bot.search.memory import Environment, Memory, fingerprint
+from kernelopt_bot.search.runs import region_places
+from kernelopt_bot.search.spots import Spot, of_run
+from tests.search.test_regions import captured
+
+HERE = Environment("NVIDIA H200", "2.11.0", "3.6.0")
+
+
+@pytest.fixture
+def spot() -> Spot:
+    (place,) = region_places(captured("product_relu"), None, roofs.pretended())
+    return of_run(place)
+
+
+class Notes(list[str]):
+    def __call__(self, text: str) -> None:
+        self.append(text)
+
+
+def memory(folder: Path, notes: Notes, *, writes: bool = True, repository: str = "team/models") -> Memory:
+    return Memory.of(repository, writes=writes, note=notes, folder=folder / "memory")
+
+
+def ideas(spot: Spot) -> list[KernelCandidate]:
+    return spot.ideas([{"configs": []}] * len(spot.kernels))
+
+
+def record(kept: Memory, spot: Spot, candidate: KernelCandidate, gain: float, where: Environment = HERE) -> None:
+    assert spot.run is not None
+    kept.record(spot.run.graph, candidate, gain, where)
+
+
+def test_what_was_adopted_is_the_first_idea_of_the_same_run(tmp_path: Path, spot: Spot) -> None:
+    notes = Notes()
+    kept = memory(tmp_path, notes)
+    usual = ideas(spot)
+    assert kept.guided(spot, HERE) is spot
+    record(kept, spot, usual[-1], 1.4)
+    record(kept, spot, dataclasses.replace(usual[1], source=usual[1].source + "\n"), 1.2)
+    again = ideas(memory(tmp_path, notes, writes=False).guided(spot, HERE))
+    assert [c.id for c in again] == [usual[-1].id, usual[1].id, usual[0].id] and len(usual) == 3
+    assert again[0].source == usual[-1].source and again[0].plan == usual[-1].plan
+    assert (again[0].run_hash, again[0].steps, again[0].lever) == (spot.run_hash, spot.steps, "region")
+    assert notes == []
+
+
+@pytest.mark.parametrize("where", [
+    dataclasses.replace(HERE, device="NVIDIA A100"), dataclasses.replace(HERE, torch="2.12.0"),
+    dataclasses.replace(HERE, triton="3.7.0")])
+def test_a_candidate_is_not_remembered_elsewhere(tmp_path: Path, spot: Spot, where: Environment) -> None:
+    kept = memory(tmp_path, Notes())
+    record(kept, spot, ideas(spot)[0], 1.4)
+    assert kept.candidates(spot, where) == [] and len(kept.candidates(spot, HERE)) == 1
+    assert memory(tmp_path, Notes(), repository="team/other").candidates(spot, HERE) == []
+
+
+def test_techniques_that_helped_the_same_structure_go_first(tmp_path: Path, spot: Spot) -> None:
+    kept = memory(tmp_path, Notes())
+    candidate = dataclasses.replace(ideas(spot)[0], run_hash="of another shape")
+    record(kept, spot, candidate, 1.5)
+    record(kept, spot, dataclasses.replace(candidate, id="second"), 1.1)
+    assert spot.run is not None and spot.run.vendor is not None
+    structure = fingerprint(spot.kernels, spot.run.vendor.function)
+    assert kept.gains(structure, HERE) == {"product_epilogue": pytest.approx(1.3)}
+    plain = dataclasses.replace(candidate, id="plain", technique="unknown")
+    mixed = dataclasses.replace(spot, ideas=lambda answers: [plain, candidate])
+    assert [c.id for c in ideas(kept.guided(mixed, HERE))] == [candidate.id, "plain"]
+
+
+def test_the_structure_is_that_of_other_sizes(spot: Spot) -> None:
+    (kernel,) = spot.kernels
+    larger = dataclasses.replace(kernel, source=kernel.source.replace("3456", "9216").replace("% 72", "% 96"))
+    other = dataclasses.replace(kernel, source=kernel.source.replace("tmp0 + tmp1", "tmp0 - tmp1"))
+    assert larger.source != kernel.source != other.source
+    assert fingerprint([larger], "") == fingerprint([kernel], "") != fingerprint([other], "")
+    assert fingerprint([kernel], "extern_kernels.mm") != fingerprint([kernel], "")
+
+
+def test_a_run_that_may_not_write_leaves_no_file(tmp_path: Path, spot: Spot) -> None:
+    notes = Notes()
+    record(memory(tmp_path, notes, writes=False), spot, ideas(spot)[0], 2.0)
+    assert not (tmp_path / "memory").exists() and notes == []
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_damaged_file_costs_a_note(tmp_path: Path, spot: Spot, writes: bool) -> None:
+    notes = Notes()
+    kept = memory(tmp_path, notes, writes=writes)
+    kept.path.parent.mkdir()
+    kept.path.write_bytes(os.urandom(4096))
+    assert kept.guided(spot, HERE) is spot and len(notes) == 2
+    assert kept.path.name in notes[0] and str(tmp_path) not in notes[0]
+    record(kept, spot, ideas(spot)[0], 2.0)
+
+
+def test_a_locked_file_costs_a_note(tmp_path: Path, spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelopt_bot.search.memory.WAIT_S", 0.01)
+    notes = Notes()
+    kept = memory(tmp_path, notes)
+    record(kept, spot, ideas(spot)[0], 2.0)
+    other = sqlite3.connect(kept.path)
+    other.execute("BEGIN EXCLUSIVE")
+    assert kept.candidates(spot, HERE) == [] and "locked" in notes[0]
+    other.close()
+    assert len(kept.candidates(spot, HERE)) == 1
+
+
+def test_another_release_s_rows_are_left_alone(tmp_path: Path, spot: Spot) -> None:
+    notes = Notes()
+    kept = memory(tmp_path, notes)
+    record(kept, spot, ideas(spot)[0], 2.0)
+    connection = sqlite3.connect(kept.path)
+    connection.execute("UPDATE outcomes SET plan = '{}'")
+    connection.commit()
+    assert kept.candidates(spot, HERE) == [] and notes == []
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    assert kept.candidates(spot, HERE) == [] and "format is 99" in notes[0]
+
+
+def test_two_runs_write_at_once(tmp_path: Path, spot: Spot) -> None:
+    notes, candidate = Notes(), ideas(spot)[0]
+
+    def write(name: str) -> None:
+        for i in range(5):
+            record(memory(tmp_path, notes), spot, dataclasses.replace(candidate, id=f"{name}{i}"), 1.1)
+
+    threads: list[Any] = [threading.Thread(target=write, args=(n,)) for n in "ab"]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(memory(tmp_path, notes).candidates(spot, HERE)) == 10 and notes == []
