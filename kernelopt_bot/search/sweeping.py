@@ -44,8 +44,8 @@ def sweep_all(targets: Sequence[Target], held: Sequence[Held], *, config: Config
               dry_run: bool = False, deadline: Deadline = NEVER, memory: Memory | None = None) -> Sweeping:
     """Verify what is due of `held` in the checkout `root`, then search `targets` within the caps of `config.sweep`.
 
-    `base`, `folder`, `deadline`, `memory`: as `run_all` takes them. `search`: false only verifies; `dry_run` does neither. Raises
-    UserError where no worker can run here.
+    `base`, `folder`, `deadline`, `memory`: as `run_all` takes them. `search`: false only verifies; `dry_run` does
+    neither. Raises UserError where no worker can run here.
     """
     config = with_interpreter(config, base)
     waiting = _due(held, config, root, progress)
