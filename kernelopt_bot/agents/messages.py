@@ -22,8 +22,7 @@ PASSING: frozenset[Kind] = frozenset(
 """Faults that the same request may not meet a second time."""
 FATAL: frozenset[Kind] = frozenset({"denied", "no_quota", "no_model"})
 """Faults that every further request would meet."""
-FREE: frozenset[Kind] = frozenset(
-    {"rate_limited", "unreachable", "denied", "no_quota", "no_model", "rejected", "too_long"})
+FREE: frozenset[Kind] = frozenset({"rate_limited", "denied", "no_quota", "no_model", "rejected", "too_long"})
 """Faults met before a token was made. What a server error, a time-out or a cut answer cost nobody says."""
 
 
@@ -84,8 +83,9 @@ class ModelError(KerneloptError):
     """No usable answer. `what` is one sentence without secrets; `text` what came of an answer, if anything."""
 
     def __init__(self, kind: Kind, what: str, *, text: str = "", usage: Usage | None = None,
-                 retry_after_s: float | None = None) -> None:
+                 retry_after_s: float | None = None, unsent: bool = False) -> None:
         self.kind, self.what, self.text, self.usage, self.retry_after_s = kind, what, text, usage, retry_after_s
+        self.free = unsent or kind in FREE
         self.calls, self.seconds = 1, 0.0
         super().__init__(f"{kind}: {what}")
 
