@@ -18,7 +18,7 @@ import openai
 
 from kernelopt_bot.agents import replies, requests
 from kernelopt_bot.agents.dialect import Dialect
-from kernelopt_bot.agents.messages import FATAL, PASSING, Answer, ModelError, Prompt, Usage
+from kernelopt_bot.agents.messages import FATAL, PASSING, Answer, ModelError, Request, Tokens
 from kernelopt_bot.agents.patience import Turnstile, retry_after, wait_s
 from kernelopt_bot.agents.replies import Reply
 from kernelopt_bot.agents.settings import Agents, Role, RoleModel
@@ -75,7 +75,7 @@ class Client:
         self._ending.set()
         self._api.close()
 
-    def ask(self, role: Role, prompt: Prompt) -> Answer:
+    def ask(self, role: Role, request: Request) -> Answer:
         """The model's answer, faults that pass by repetition excepted.
 
         Raises ModelError, Spent where the budget does not cover the (next) call, Unavailable where the ledger cannot
@@ -85,7 +85,7 @@ class Client:
         while True:
             dialect = self._dialect(role)
             try:
-                reply = self._covered(role, prompt, dialect, account)
+                reply = self._covered(role, request, dialect, account)
             except ModelError as error:
                 account.faults.append(error.kind)
                 error.calls, error.seconds = account.cost.calls, self._clock() - account.began
@@ -124,7 +124,7 @@ class Client:
         self._gate.sleep(wait_s(attempt, error.retry_after_s, self._uniform))
         return not self._ending.is_set()
 
-    def _covered(self, role: Role, prompt: Prompt, dialect: Dialect, account: _Account) -> Reply:
+    def _covered(self, role: Role, request: Request, dialect: Dialect, account: _Account) -> Reply:
         want = self._settings.of(role)
         assert want.max_output_tokens is not None
         with self._gate.passed():
@@ -133,12 +133,12 @@ class Client:
             if self._ending.is_set():
                 raise ModelError("unreachable", "the run is ending")
             reservation = self._ledger.reserve(
-                role, want.model, prompt_bytes=requests.size(prompt), max_output=want.max_output_tokens,
+                role, want.model, prompt_bytes=requests.size(request), max_output=want.max_output_tokens,
                 seconds=self._settings.timeout_s)
-            usage: Usage | None = None
+            usage: Tokens | None = None
             free = False
             try:
-                reply = self._send(want, prompt, dialect, reservation.seconds)
+                reply = self._send(want, request, dialect, reservation.seconds)
                 usage = reply.usage
                 replies.check(reply)
             except ModelError as error:
@@ -148,19 +148,19 @@ class Client:
                 account.cost += self._ledger.settle(reservation, usage, free=free)
         return reply
 
-    def _send(self, want: RoleModel, prompt: Prompt, dialect: Dialect, seconds: float) -> Reply:
+    def _send(self, want: RoleModel, request: Request, dialect: Dialect, seconds: float) -> Reply:
         chat = self._settings.api == "chat"
-        request = (requests.chat if chat else requests.responses)(want, prompt, dialect)
+        body = (requests.chat if chat else requests.responses)(want, request, dialect)
         streamed = self._settings.stream
         if streamed and chat and dialect.usage:
-            request["stream_options"] = {"include_usage": True}
+            body["stream_options"] = {"include_usage": True}
         silence = min(seconds, self._settings.idle_s) if streamed else seconds
         limits = openai.Timeout(
             connect=min(seconds, CONNECT_S), read=silence, write=min(seconds, WRITE_S), pool=seconds)
         create: Any = self._api.chat.completions.create if chat else self._api.responses.create
         reader = replies.Reader(chat)
         try:
-            answer = create(**request, stream=streamed, timeout=limits)
+            answer = create(**body, stream=streamed, timeout=limits)
             if streamed:
                 with _ended_after(answer, seconds) as late:
                     try:
@@ -183,7 +183,7 @@ class Client:
             raise ModelError("unreachable", f"the server cannot be reached ({cause})",
                              unsent=cause.startswith("Connect")) from None
         except openai.APIStatusError as error:
-            raise _refused(error, request) from None
+            raise _refused(error, body) from None
         except openai.APIError as error:
             raise ModelError("server", f"the server broke off: {_words(error.message)}", text=reader.text) from None
         except (openai.OpenAIError, ValueError, TypeError, AttributeError, OSError, RuntimeError) as error:

@@ -27,31 +27,21 @@ FREE: frozenset[Kind] = frozenset({"rate_limited", "denied", "no_quota", "no_mod
 
 
 @dataclass(frozen=True)
-class Message:
-    role: Literal["system", "user", "assistant"]
-    text: str
+class Request:
+    """`system`, which never changes for a role, before `user`, which does: servers that keep the beginnings of prompts
+    find them again."""
 
-
-@dataclass(frozen=True)
-class Prompt:
-    """`messages` in order, the system's first: what never changes before what changes often, so that servers that keep
-    the beginnings of prompts find them again."""
-
-    messages: tuple[Message, ...]
+    system: str
+    user: str
     schema: Mapping[str, Any] | None = None
     """JSON Schema of the answer; None for free text."""
     name: str = "answer"
-    """Of the schema, as the server wants it: letters, digits, `_` and `-`, 64 at most."""
-
-    def followed(self, answer: str, text: str) -> Prompt:
-        """The same conversation, one round on: its beginning stays the same."""
-        more = (Message("assistant", answer), Message("user", text))
-        return Prompt(self.messages + more, self.schema, self.name)
+    """Of the schema, as servers want it: letters, digits, `_` and `-`, 64 at most."""
 
 
 @dataclass(frozen=True)
-class Usage:
-    """Tokens as the server counts them; `cached` of `input`, `reasoning` of `output`."""
+class Tokens:
+    """As the server counts them; `cached` of `input`, `reasoning` of `output`."""
 
     input: int = 0
     cached: int = 0
@@ -64,7 +54,7 @@ class Answer:
     text: str
     model: str
     """As the server names it, which may be more precise than what was asked for."""
-    usage: Usage | None
+    usage: Tokens | None
     """Of the call that succeeded; None where the server did not say."""
     usd: float | None
     """Of all calls that this answer took, at the configured prices; None without a price."""
@@ -82,7 +72,7 @@ class Answer:
 class ModelError(KerneloptError):
     """No usable answer. `what` is one sentence without secrets; `text` what came of an answer, if anything."""
 
-    def __init__(self, kind: Kind, what: str, *, text: str = "", usage: Usage | None = None,
+    def __init__(self, kind: Kind, what: str, *, text: str = "", usage: Tokens | None = None,
                  retry_after_s: float | None = None, unsent: bool = False) -> None:
         self.kind, self.what, self.text, self.usage, self.retry_after_s = kind, what, text, usage, retry_after_s
         self.free = unsent or kind in FREE

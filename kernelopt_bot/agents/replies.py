@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kernelopt_bot.agents.messages import ModelError, Usage
+from kernelopt_bot.agents.messages import ModelError, Tokens
 
 LONGEST = 8 << 20
 """Characters of an answer that are kept; what is longer is no answer to us."""
@@ -21,7 +21,7 @@ class Reply:
     refusal: str = ""
     finish: str = ""
     """Chat's finish reason; `stop`, `length`, `content_filter` for both interfaces; '' if the answer was cut off."""
-    usage: Usage | None = None
+    usage: Tokens | None = None
     model: str = ""
     id: str = ""
 
@@ -127,25 +127,25 @@ def _contents(answer: Any) -> Iterator[Any]:
             yield from item.content or ()
 
 
-def _chat_usage(usage: Any) -> Usage | None:
+def _chat_usage(usage: Any) -> Tokens | None:
     return None if usage is None else _usage(
         usage.prompt_tokens, getattr(usage, "prompt_tokens_details", None),
         usage.completion_tokens, getattr(usage, "completion_tokens_details", None))
 
 
-def _response_usage(usage: Any) -> Usage | None:
+def _response_usage(usage: Any) -> Tokens | None:
     return None if usage is None else _usage(
         usage.input_tokens, getattr(usage, "input_tokens_details", None),
         usage.output_tokens, getattr(usage, "output_tokens_details", None))
 
 
-def _usage(given: object, given_details: Any, made: object, made_details: Any) -> Usage | None:
+def _usage(given: object, given_details: Any, made: object, made_details: Any) -> Tokens | None:
     counts = [_count(x) for x in (given, made)]
     if counts[0] is None or counts[1] is None:
         return None
     cached = _count(getattr(given_details, "cached_tokens", None)) or 0
     reasoning = _count(getattr(made_details, "reasoning_tokens", None)) or 0
-    return Usage(counts[0], min(cached, counts[0]), counts[1], min(reasoning, counts[1]))
+    return Tokens(counts[0], min(cached, counts[0]), counts[1], min(reasoning, counts[1]))
 
 
 def _count(value: object) -> int | None:

@@ -6,48 +6,52 @@ import json
 from typing import Any
 
 from kernelopt_bot.agents.dialect import Dialect
-from kernelopt_bot.agents.messages import Prompt
+from kernelopt_bot.agents.messages import Request
 from kernelopt_bot.agents.schema import strict
 from kernelopt_bot.agents.settings import RoleModel
 
 
-def chat(want: RoleModel, prompt: Prompt, dialect: Dialect) -> dict[str, Any]:
+def chat(want: RoleModel, request: Request, dialect: Dialect) -> dict[str, Any]:
     """Of Chat Completions."""
-    request: dict[str, Any] = {
-        "model": want.model, "messages": [{"role": m.role, "content": m.text} for m in prompt.messages],
+    body: dict[str, Any] = {
+        "model": want.model, "messages": _messages(request),
         "max_completion_tokens" if dialect.output_limit else "max_tokens": want.max_output_tokens}
-    if prompt.schema is not None and dialect.form != "off":
-        closed = strict(prompt.schema) if dialect.form == "strict" else None
-        request["response_format"] = {"type": "json_object"} if dialect.form == "json" else {
+    if request.schema is not None and dialect.form != "off":
+        closed = strict(request.schema) if dialect.form == "strict" else None
+        body["response_format"] = {"type": "json_object"} if dialect.form == "json" else {
             "type": "json_schema", "json_schema": {
-                "name": prompt.name, "strict": closed is not None, "schema": closed or dict(prompt.schema)}}
+                "name": request.name, "strict": closed is not None, "schema": closed or dict(request.schema)}}
     if want.temperature is not None and dialect.temperature:
-        request["temperature"] = want.temperature
+        body["temperature"] = want.temperature
     if want.effort and dialect.effort:
-        request["reasoning_effort"] = want.effort
-    return request
+        body["reasoning_effort"] = want.effort
+    return body
 
 
-def responses(want: RoleModel, prompt: Prompt, dialect: Dialect) -> dict[str, Any]:
+def responses(want: RoleModel, request: Request, dialect: Dialect) -> dict[str, Any]:
     """Of the Responses interface."""
-    request: dict[str, Any] = {
-        "model": want.model, "input": [{"role": m.role, "content": m.text} for m in prompt.messages],
+    body: dict[str, Any] = {
+        "model": want.model, "input": _messages(request),
         "max_output_tokens": want.max_output_tokens}
     if dialect.store:
-        request["store"] = False
-    if prompt.schema is not None and dialect.form != "off":
-        closed = strict(prompt.schema) if dialect.form == "strict" else None
-        request["text"] = {"format": {"type": "json_object"} if dialect.form == "json" else {
-            "type": "json_schema", "name": prompt.name, "strict": closed is not None,
-            "schema": closed or dict(prompt.schema)}}
+        body["store"] = False
+    if request.schema is not None and dialect.form != "off":
+        closed = strict(request.schema) if dialect.form == "strict" else None
+        body["text"] = {"format": {"type": "json_object"} if dialect.form == "json" else {
+            "type": "json_schema", "name": request.name, "strict": closed is not None,
+            "schema": closed or dict(request.schema)}}
     if want.temperature is not None and dialect.temperature:
-        request["temperature"] = want.temperature
+        body["temperature"] = want.temperature
     if want.effort and dialect.effort:
-        request["reasoning"] = {"effort": want.effort}
-    return request
+        body["reasoning"] = {"effort": want.effort}
+    return body
 
 
-def size(prompt: Prompt) -> int:
+def size(request: Request) -> int:
     """Bytes of everything that is billed as input, with some for what servers wrap messages in."""
-    schema = len(json.dumps(prompt.schema).encode()) if prompt.schema is not None else 0
-    return schema + 64 + sum(len(m.text.encode()) + 16 for m in prompt.messages)
+    schema = len(json.dumps(request.schema).encode()) if request.schema is not None else 0
+    return schema + 64 + len(request.system.encode()) + len(request.user.encode())
+
+
+def _messages(request: Request) -> list[dict[str, str]]:
+    return [{"role": "system", "content": request.system}, {"role": "user", "content": request.user}]

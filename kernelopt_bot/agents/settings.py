@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-Role = Literal["profiler", "planner", "executor", "fuser", "summarizer"]
+from kernelopt_bot.agents.brain import ROLES, Role
+
 Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh"]
 ModelName = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9]?[A-Za-z0-9._:/@+-]*$")]
-ROLES: tuple[Role, ...] = ("profiler", "planner", "executor", "fuser", "summarizer")
 
 
 class _Section(BaseModel):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelopt_bot.agents.messages import Spent, Usage
+from kernelopt_bot.agents.messages import Spent, Tokens
 from kernelopt_bot.agents.settings import Limits, Price
 from kernelopt_bot.errors import InputError, Unavailable
 
@@ -102,7 +102,7 @@ class Ledger:
         `prompt_bytes` of UTF-8, of messages and schema; `max_output` in tokens.
         """
         price = self._priced(model)
-        worst = Cost(1, prompt_bytes, max_output, _nano(price, Usage(input=prompt_bytes, output=max_output)))
+        worst = Cost(1, prompt_bytes, max_output, _nano(price, Tokens(input=prompt_bytes, output=max_output)))
         with self._lock:
             self._tick()
             if why := self._exceeded(worst):
@@ -115,7 +115,7 @@ class Ledger:
             self._open[reservation.id] = reservation
             return reservation
 
-    def settle(self, reservation: Reservation, usage: Usage | None, *, free: bool = False) -> Cost:
+    def settle(self, reservation: Reservation, usage: Tokens | None, *, free: bool = False) -> Cost:
         """Book what a call cost: what the server counted; the worst case where it did not; no tokens if `free`.
 
         Once for each reservation (KeyError otherwise). Raises Unavailable.
@@ -241,7 +241,7 @@ def tightened(limits: Limits, money_usd: float | None) -> Limits:
     return limits.model_copy(update={"money_usd": money_usd})
 
 
-def _nano(price: Price | None, usage: Usage) -> int:
+def _nano(price: Price | None, usage: Tokens) -> int:
     """A price of dollars a million tokens is one of a thousand billionths a token. Rounded up."""
     if price is None:
         return 0

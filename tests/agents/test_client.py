@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kernelopt_bot.agents.client import Client
-from kernelopt_bot.agents.messages import Answer, Message, ModelError, Prompt, Spent
+from kernelopt_bot.agents.messages import Answer, ModelError, Request, Spent
 from kernelopt_bot.agents.settings import Agents, Limits, Price, RoleModel, Roles
 from kernelopt_bot.agents.spend import Ledger
 from kernelopt_bot.errors import InputError
@@ -22,7 +22,7 @@ from tests.agents.model_server import Scene, Server, serving
 
 KEY = "sk-test-0123456789abcdef"
 SCHEMA = {"title": "A", "type": "object", "properties": {"why": {"type": "string", "maxLength": 9}}}
-PROMPT = Prompt((Message("system", "rules"), Message("user", "question")), SCHEMA, "plan")
+REQUEST = Request("rules", "question", SCHEMA, "plan")
 PRICE = Price(model="m", input=2.0, cached_input=0.5, output=8.0)
 OK: Scene = {"text": '{"why": "x"}', "usage": (1000, 400, 50, 10)}
 
@@ -44,8 +44,8 @@ class Asked:
         self.waits.append(seconds)
         self.skipped += seconds
 
-    def __call__(self, prompt: Prompt = PROMPT) -> Answer:
-        return self.client.ask("executor", prompt)
+    def __call__(self, request: Request = REQUEST) -> Answer:
+        return self.client.ask("executor", request)
 
     def fails(self, kind: str, calls: int) -> ModelError:
         with pytest.raises(ModelError) as caught:
@@ -116,15 +116,6 @@ def test_a_role_has_its_own_model_temperature_effort_and_limit(make: Make, api: 
     assert answer.usd is None
 
 
-def test_the_beginning_of_a_conversation_stays_the_same(make: Make) -> None:
-    asked = make(OK)
-    first = asked()
-    asked(PROMPT.followed(first.text, "once more"))
-    one, two = (b["messages"] for b in asked.server.bodies)
-    assert two[: len(one)] == one
-    assert [m["role"] for m in two] == ["system", "user", "assistant", "user"]
-
-
 @both
 @streamed
 @pytest.mark.parametrize(("scene", "kind"), [
@@ -162,7 +153,7 @@ def test_what_a_server_asks_for_is_really_waited(make: Make, tmp_path: Path) -> 
     with serving({"status": 429, "headers": {"Retry-After": "0.4"}}, OK) as server:
         asked = Asked(server, tmp_path / "real")
         client = Client(asked.settings, asked.ledger, uniform=lambda low, high: 0.0)
-        client.ask("executor", PROMPT)
+        client.ask("executor", REQUEST)
         client.close()
         assert server.seen[1].at - server.seen[0].at >= 0.4
 
@@ -277,7 +268,7 @@ def test_a_form_that_is_fixed_stays(make: Make) -> None:
 def test_an_open_map_is_no_strict_schema(make: Make) -> None:
     asked = make(OK)
     schema = {"type": "object", "properties": {"m": {"type": "object", "additionalProperties": {"type": "integer"}}}}
-    asked(Prompt(PROMPT.messages, schema))
+    asked(Request("", "", schema))
     form = asked.server.bodies[0]["response_format"]["json_schema"]
     assert form == {"name": "answer", "strict": False, "schema": schema}
 
@@ -286,7 +277,7 @@ def test_no_call_is_made_that_might_pass_the_limit(make: Make) -> None:
     asked = make(OK, limits=Limits(calls=None, tokens=None, money_usd=0.2))
     asked()
     with pytest.raises(Spent, match=r"0\.20 US dollars"):
-        asked(Prompt((Message("user", "x" * 40_000),)))
+        asked(Request("", "x" * 40_000))
     assert len(asked.server.seen) == 1
     asked()
 
@@ -316,7 +307,7 @@ def test_the_end_of_the_run_ends_a_wait(make: Make, tmp_path: Path) -> None:
 
         def work() -> None:
             try:
-                client.ask("planner", PROMPT)
+                client.ask("planner", REQUEST)
             except ModelError as error:
                 errors.append(error.kind)
 

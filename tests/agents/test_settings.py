@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernelopt_bot.agents.settings import ROLES, Agents
+from kernelopt_bot.agents.brain import ROLES
+from kernelopt_bot.agents.settings import Agents
 from kernelopt_bot.config import Config, parse
 from kernelopt_bot.errors import InputError
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelopt_bot.agents.messages import Spent, Usage
+from kernelopt_bot.agents.messages import Spent, Tokens
 from kernelopt_bot.agents.settings import Limits, Price
 from kernelopt_bot.agents.spend import Cost, Ledger, Reservation, tightened
 from kernelopt_bot.errors import InputError, Unavailable
@@ -78,7 +78,7 @@ def test_no_sequence_passes_a_limit(
                 assert ledger.settle(r, None) == r.worst
             else:
                 assert isinstance(y, float) and isinstance(z, float)
-                used = Usage(input=int(r.worst.input * y), output=int(r.worst.output * z), cached=int(3 * z))
+                used = Tokens(input=int(r.worst.input * y), output=int(r.worst.output * z), cached=int(3 * z))
                 assert ledger.settle(r, used).nano_usd <= r.worst.nano_usd
         total = (s := ledger.spending()).settled + s.reserved
         assert total.calls <= calls and total.tokens <= tokens
@@ -90,7 +90,7 @@ def test_the_worst_case_is_reserved_and_the_truth_is_settled(tmp_path: Path) -> 
     ledger = Ledger(tmp_path / "spend.jsonl", FREE, PRICES)
     r = ledger.reserve("planner", "a", prompt_bytes=1_000_000, max_output=1_000_000, seconds=5)
     assert r.worst == Cost(1, 1_000_000, 1_000_000, 5_800_000_000)
-    cost = ledger.settle(r, Usage(input=200_000, cached=100_000, output=10_000))
+    cost = ledger.settle(r, Tokens(input=200_000, cached=100_000, output=10_000))
     assert cost.usd == pytest.approx(0.1 * 1.1 + 0.1 * 0.3 + 0.01 * 4.7)
     assert ledger.spending().by_role == {"planner": cost}
     with pytest.raises(KeyError):
@@ -110,7 +110,7 @@ def test_what_a_crash_left_open_counts_as_spent(tmp_path: Path) -> None:
 def test_a_torn_last_line_is_cut_off_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "spend.jsonl"
     ledger = Ledger(path, FREE, PRICES)
-    ledger.settle(ledger.reserve("executor", "a", prompt_bytes=10, max_output=5, seconds=1), Usage(7, 0, 2))
+    ledger.settle(ledger.reserve("executor", "a", prompt_bytes=10, max_output=5, seconds=1), Tokens(7, 0, 2))
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"schema": 1, "id"')
     assert Ledger(path, FREE, PRICES).spending().settled.tokens == 9
