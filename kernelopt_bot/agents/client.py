@@ -17,11 +17,12 @@ from typing import Any
 import openai
 
 from kernelopt_bot.agents import replies, requests
+from kernelopt_bot.agents.brain import Role
 from kernelopt_bot.agents.dialect import Dialect
 from kernelopt_bot.agents.messages import FATAL, PASSING, Answer, ModelError, Request, Tokens
 from kernelopt_bot.agents.patience import Turnstile, retry_after, wait_s
 from kernelopt_bot.agents.replies import Reply
-from kernelopt_bot.agents.settings import Agents, Role, RoleModel
+from kernelopt_bot.agents.settings import Agents, RoleModel
 from kernelopt_bot.agents.spend import Cost, Ledger
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.process import redact, take_secret
@@ -89,14 +90,18 @@ class Client:
             except ModelError as error:
                 account.faults.append(error.kind)
                 error.calls, error.seconds = account.cost.calls, self._clock() - account.began
+                error.usd = self._usd(role, account)
                 if not self._to_be_repeated(error, role, dialect, account):
                     raise
                 continue
-            priced = any(p.model == self._settings.of(role).model for p in self._settings.prices)
             return Answer(
                 text=reply.text, model=reply.model or self._settings.of(role).model, usage=reply.usage,
-                usd=account.cost.usd if priced else None, seconds=self._clock() - account.began,
+                usd=self._usd(role, account), seconds=self._clock() - account.began,
                 calls=account.cost.calls, id=reply.id, faults=tuple(account.faults), dialect=dialect.to_json())
+
+    def _usd(self, role: Role, account: _Account) -> float | None:
+        priced = any(p.model == self._settings.of(role).model for p in self._settings.prices)
+        return account.cost.usd if priced else None
 
     def _dialect(self, role: Role) -> Dialect:
         with self._lock:

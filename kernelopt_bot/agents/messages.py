@@ -77,6 +77,7 @@ class ModelError(KerneloptError):
         self.kind, self.what, self.text, self.usage, self.retry_after_s = kind, what, text, usage, retry_after_s
         self.free = unsent or kind in FREE
         self.calls, self.seconds = 1, 0.0
+        self.usd: float | None = None
         super().__init__(f"{kind}: {what}")
 
 

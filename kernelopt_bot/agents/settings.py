@@ -83,7 +83,7 @@ class Agents(_Section):
     effort: Effort = Field(default="", description="Reasoning effort; empty: the server's own.")
     max_output_tokens: int = Field(default=16_384, ge=256, le=1_000_000, description=(
         "Most tokens of an answer, reasoning included."))
-    prompt_tokens: int = Field(default=24_000, ge=2_000, le=1_000_000, description=(
+    prompt_tokens: int = Field(default=24_000, ge=6_000, le=1_000_000, description=(
         "Most tokens of a prompt, estimated; what is over is left out by rule, and the prompt says so."))
     parallel: int = Field(default=2, ge=1, le=64, description="Requests under way at once.")
     timeout_s: float = Field(default=300.0, gt=0.0, le=7200.0, description="Seconds for one request.")
