@@ -28,7 +28,8 @@ class Seen:
 class Server:
     """Scenes are answered in order, the last one again and again. A scene may have
 
-    `text`, `refusal`, `finish` (`stop`), `usage` (input, cached, output, reasoning; None: none), `pieces` of the text;
+    `text`, `refusal`, `finish` (`stop`), `usage` (input, cached, output, reasoning; None: none), `pieces` of the text,
+    `echo`: the text is what was asked;
     `status` with `error` (message, code, param) and `headers`; `drop`: the connection closes without an answer;
     `stall_s`: silence after the first piece; `pings_s`: only signs of life after it; `cut`: the connection closes
     after the first piece; `raw`: (content type, bytes); `refuses`: parameters that get a 400 which names them.
@@ -103,6 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: dict[str, Any]) -> None:
         scene = self.script.next()
+        if scene.get("echo"):
+            scene = {**scene, "text": body["messages" if "messages" in body else "input"][-1]["content"]}
         if wait := scene.get("wait_s"):
             self.script.over.wait(wait)
         chat = self.path == "/v1/chat/completions"

@@ -1,0 +1,115 @@
+"""The brain that asks a model: questions in, replies out, whatever the server does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelopt_bot.agents import answers, llm
+from kernelopt_bot.agents.brain import Brain
+from kernelopt_bot.agents.settings import Agents, Limits, Price
+from kernelopt_bot.agents.spend import Ledger
+from kernelopt_bot.errors import InputError
+from tests.agents.model_server import Scene, Server, serving
+from tests.agents.questions import SPOT, STEP, question
+
+PLAN = json.dumps({"directions": [{"spot": SPOT.key, "name": "n", "idea": "i", "expected_gain": 1.2, "effort": 1}]})
+
+
+@contextmanager
+def asked(folder: Path, *scenes: Scene, **settings: Any) -> Iterator[tuple[Brain, Server]]:
+    with serving(*scenes) as server:
+        given: dict[str, Any] = {"model": "m", "base_url": server.url, "key_variable": "", "retries": 0}
+        made = llm.brain(Agents(**{**given, **settings}), folder / "target")
+        try:
+            yield made, server
+        finally:
+            assert isinstance(made, llm.LanguageModel)
+            made.close()
+
+
+def test_questions_are_answered_in_their_order(tmp_path: Path) -> None:
+    price = Price(model="m", input=1.0, output=10.0)
+    slow: Scene = {"echo": True, "wait_s": 0.2}
+    questions = [question("planner", spots=(replace(SPOT, key=f"spot{i}"),)) for i in range(3)]
+    with asked(tmp_path, slow, {"echo": True}, prices=(price,), parallel=3) as (brain, server):
+        assert isinstance(brain, Brain) and brain.name == "llm"
+        replies = brain.ask(questions)
+        for number, reply in enumerate(replies):
+            assert reply.outcome == "answered" and reply.model == "m" and reply.prompt is not None
+            assert reply.text == reply.prompt.user and f"spot{number}" in reply.text
+            assert reply.prompt.version.startswith("planner 1")
+            assert reply.usage.money_usd == pytest.approx((100 + 200) / 1e6)
+        systems = {r.prompt.system for r in replies if r.prompt is not None}
+        assert {b["messages"][0]["content"] for b in server.bodies} == systems and len(systems) == 1
+    # What the run may cost is the run's, not a target's.
+    assert Ledger(tmp_path / "spend.jsonl", Limits(), (price,)).spending().settled.calls == 3
+
+
+def test_every_schema_is_one_that_strict_servers_take(tmp_path: Path) -> None:
+    with asked(tmp_path, {"text": "{}"}) as (brain, server):
+        brain.ask([question(role) for role in answers.MODELS])
+        assert len(server.bodies) == 5
+        for body in server.bodies:
+            form = body["response_format"]["json_schema"]
+            assert form["strict"] is True
+            for node in nodes(form["schema"]):
+                if node.get("type") == "object":
+                    assert node["additionalProperties"] is False and node["required"] == list(node["properties"])
+
+
+def nodes(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+        for value in schema.values():
+            yield from nodes(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from nodes(value)
+
+
+@pytest.mark.parametrize(("scene", "outcome", "lasting"), [
+    ({"refusal": "no"}, "refused", False), ({"text": "{", "finish": "length"}, "truncated", False),
+    ({"text": ""}, "empty", False),
+    ({"status": 400, "error": {"message": "maximum context length"}}, "too long", False),
+    ({"status": 503}, "unavailable", False), ({"status": 401}, "unavailable", True)])
+def test_a_failure_is_a_reply(tmp_path: Path, scene: Scene, outcome: str, lasting: bool) -> None:
+    with asked(tmp_path, scene) as (brain, _):
+        reply, = brain.ask([question("executor")])
+        assert (reply.outcome, reply.lasting, reply.text) == (outcome, lasting, "")
+        assert reply.reason and reply.model == "m"
+
+
+def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
+    with asked(tmp_path, {"status": 502}, parallel=1) as (brain, server):
+        replies = brain.ask([question("executor", index=i) for i in range(llm.LOST_AFTER)])
+        assert [r.lasting for r in replies] == [False, False, True] and len(server.seen) == 3
+
+
+def test_a_spent_budget_lasts(tmp_path: Path) -> None:
+    for expected in ("answered", "spent"):
+        # The second time as after a restart.
+        with asked(tmp_path, {"text": PLAN}, limits=Limits(calls=1)) as (brain, server):
+            reply, = brain.ask([question("planner")])
+            assert reply.outcome == expected
+            assert reply.lasting == (expected == "spent") and len(server.seen) == (expected == "answered")
+
+
+def test_a_question_whose_least_is_too_long_is_not_asked(tmp_path: Path) -> None:
+    spot = replace(SPOT, steps=(replace(STEP, source="x = 1\n" * 10_000),))
+    with asked(tmp_path, {"text": PLAN}, prompt_tokens=6000) as (brain, server):
+        reply, = brain.ask([question("executor", spots=(spot,))])
+        assert (reply.outcome, server.seen) == ("too long", []) and "agents.prompt_tokens" in reply.reason
+
+
+def test_a_model_without_a_price_starts_nothing_where_money_is_limited(tmp_path: Path) -> None:
+    agents = Agents(model="m", key_variable="", prices=(Price(model="m", input=1, output=1),))
+    limited = agents.model_copy(update={"limits": Limits(money_usd=1.0), "prices": ()})
+    with pytest.raises(InputError, match="price"):
+        llm.brain(limited, tmp_path / "target")
