@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kernelopt_bot.agents.messages import Spent, Tokens
 from kernelopt_bot.agents.settings import Limits, Price
-from kernelopt_bot.agents.spend import Cost, Ledger, Reservation, tightened
+from kernelopt_bot.agents.spend import Cost, Ledger, Reservation, recorded, tightened
 from kernelopt_bot.errors import InputError, Unavailable
 
 PRICES = (Price(model="a", input=1.1, cached_input=0.3, output=4.7), Price(model="b", input=0.0, output=0.0))
@@ -80,6 +80,9 @@ def test_no_sequence_passes_a_limit(
                 assert isinstance(y, float) and isinstance(z, float)
                 used = Tokens(input=int(r.worst.input * y), output=int(r.worst.output * z), cached=int(3 * z))
                 assert ledger.settle(r, used).nano_usd <= r.worst.nano_usd
+        if path.exists():
+            seen, own = recorded(path), ledger.spending()
+            assert (seen.settled, seen.reserved, seen.by_role) == (own.settled, own.reserved, own.by_role)
         total = (s := ledger.spending()).settled + s.reserved
         assert total.calls <= calls and total.tokens <= tokens
         assert total.nano_usd <= round(usd * 1e9)
