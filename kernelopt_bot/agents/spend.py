@@ -24,6 +24,8 @@ from kernelopt_bot.agents.messages import Spent, Tokens
 from kernelopt_bot.agents.settings import Limits, Price
 from kernelopt_bot.errors import InputError, Unavailable
 
+LEDGER = "spend.jsonl"
+"""In the run's folder."""
 SCHEMA = 1
 LEAST_S = 1.0
 """A call that may not last a second is not made."""
@@ -273,5 +275,5 @@ def _nano(price: Price | None, usage: Tokens) -> int:
 
 def _unwritable(error: OSError) -> Unavailable:
     return Unavailable(f"what the model costs cannot be recorded: {error.strerror or type(error).__name__}",
-                       where="spend.jsonl", fix="choose a run folder that can be written; no call was made")
+                       where=LEDGER, fix="choose a run folder that can be written; no call was made")
 

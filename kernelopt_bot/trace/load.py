@@ -11,8 +11,7 @@ from typing import Any
 
 from kernelopt_bot.agents import records
 from kernelopt_bot.agents.brain import Exchange
-from kernelopt_bot.agents.llm import LEDGER
-from kernelopt_bot.agents.spend import recorded
+from kernelopt_bot.agents.spend import LEDGER, recorded
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.report.restore import LONGEST, restore
 from kernelopt_bot.search.archive import trial_from_json

@@ -31,7 +31,7 @@ LABELS = 6
 
 @dataclass(frozen=True)
 class Mark:
-    """Steps of one size: `x` in bytes or in operations a byte, `y` in GB/s or Gflop/s, by their median time; `after`
+    """Steps of one size: `x` in megabytes or in operations a byte, `y` in GB/s or Gflop/s, by their median time; `after`
     what the best candidate reached; `time_us` of all of them in one call of the program."""
 
     label: str
@@ -42,7 +42,7 @@ class Mark:
 
 
 def bandwidths(target: TargetTrace) -> tuple[Mark, ...]:
-    """Of steps whose operations are not counted, in GB/s over bytes; those of one size in one mark."""
+    """Of steps whose operations are not counted, in GB/s over megabytes; those of one size in one mark."""
     best = _best(target)
     groups: dict[int, list[StepProfile]] = defaultdict(list)
     for s in _measured(target):
@@ -51,7 +51,7 @@ def bandwidths(target: TargetTrace) -> tuple[Mark, ...]:
     marks = []
     for size, steps in groups.items():
         reached = [best[s.graph, s.step] for s in steps if (s.graph, s.step) in best]
-        marks.append(_mark(steps, float(size), size, _rate(size, min(reached)) if reached else None))
+        marks.append(_mark(steps, size / 1e6, size, _rate(size, min(reached)) if reached else None))
     return tuple(marks)
 
 
@@ -97,7 +97,7 @@ def draw(target: TargetTrace, *, dark: bool) -> bytes | None:
 
 def _bandwidth_panel(axis: Axes, marks: Sequence[Mark], roofs: Roofs, colours: dict[str, str]) -> None:
     axis.set_title("Generated kernels", color=colours["ink"], loc="left", fontsize=11)
-    axis.set_xlabel("bytes read and written once", color=colours["ink"])
+    axis.set_xlabel("megabytes, each read and written once", color=colours["ink"])
     axis.set_ylabel("GB/s", color=colours["ink"])
     roof = roofs.copy_bytes_per_s / 1e9
     axis.axhline(roof, color=colours["floor"], linewidth=1.2)
@@ -129,7 +129,7 @@ def _marks(axis: Axes, marks: Sequence[Mark], colours: dict[str, str], roof: flo
     for side, digits in ((axis.yaxis, (1.0, 2.0, 5.0)), (axis.xaxis, (1.0,))):
         side.set_major_locator(LogLocator(subs=digits))
         side.set_minor_locator(NullLocator())
-        side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}" if value < 1e6 else f"{value:.0e}"))
+        side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.15g}"))
     for m in marks:
         size = 20 + 140 * m.time_us / max(x.time_us for x in marks)
         axis.scatter([m.x], [m.y], s=size, color=colours["before"], alpha=0.85, linewidths=0, zorder=3)

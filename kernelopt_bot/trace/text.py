@@ -120,9 +120,9 @@ def _yields(target: TargetTrace) -> Table | None:
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, title="What each role gave (tokens, US dollars, seconds)",
                   title_justify="left")
     for title in ("role", "brain"):
-        table.add_column(title)
+        table.add_column(title, no_wrap=True, min_width=len("summarizer") if title == "role" else 0)
     for title in ("asked", "fitting", "made", "adopted", "in", "out", "USD", "s"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", min_width=len(title))
     for y in rows:
         money = "no price" if y.money_usd is None else f"{y.money_usd:.4f}"
         table.add_row(y.role, one_line(y.brain), *(str(x) for x in y[2:8]), money, n.significant(y.seconds, 3))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kernelopt_bot
 from kernelopt_bot.agents.client import Client
 from kernelopt_bot.agents.messages import Answer, ModelError, Request, Spent
 from kernelopt_bot.agents.settings import Agents, Limits, Price, RoleModel, Roles
@@ -67,7 +69,6 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def _made(folder: Path) -> Iterator[Make]:
-    from contextlib import ExitStack
     with ExitStack() as stack:
 
         def made(*scenes: Scene, **settings: Any) -> Asked:
@@ -335,3 +336,10 @@ def test_without_a_model_or_a_key_nothing_starts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="key is not set"):
         Client(Agents(model="m", key_variable="KERNELOPT_NO_SUCH_KEY"), ledger)
     Client(Agents(model="m", key_variable=""), ledger).close()
+
+
+def test_one_file_alone_talks_to_models() -> None:
+    package = Path(kernelopt_bot.__file__).parent
+    found = [p.name for p in package.rglob("*.py")
+             if re.search(r"^\s*(import|from) (openai|httpx2?)\b", p.read_text(), re.MULTILINE)]
+    assert found == ["client.py"]

@@ -193,3 +193,19 @@ def test_limits_are_only_ever_tightened() -> None:
     assert tightened(Limits(), None) == Limits()
     assert tightened(Limits(money_usd=1.0), 5.0).money_usd == 1.0
     assert tightened(Limits(), 0.5).money_usd == 0.5
+
+
+def test_the_worked_example_of_the_documentation(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "model.md").read_text()
+    price = Price(model="m", input=2.0, cached_input=0.5, output=8.0)
+    ledger = Ledger(tmp_path / "spend.jsonl", Limits(calls=None, tokens=None, money_usd=2.0), (price,))
+    calls = 0
+    with pytest.raises(Spent):
+        while True:
+            r = ledger.reserve("executor", "m", prompt_bytes=25_200, max_output=16_384, seconds=60)
+            cost = ledger.settle(r, Tokens(7000, 3400, 3000))
+            calls += 1
+    left = 2.0 - ledger.spending().settled.usd
+    for said in (f"| 25,200 | 16,384 | {r.worst.usd:.4f} |", f"| 7,000 | 3,000 | {cost.usd:.4f} |",
+                 f"makes {calls} such calls", f"{r.worst.usd:.4f} dollars where {left:.4f} are left"):
+        assert said in " ".join(text.split()), said
