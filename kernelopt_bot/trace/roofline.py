@@ -31,7 +31,7 @@ LABELS = 6
 
 @dataclass(frozen=True)
 class Mark:
-    """Steps of one size: `x` in megabytes or in operations a byte, `y` in GB/s or Gflop/s, by their median time; `after`
+    """Steps of one size: `x` in megabytes or in operations a byte, `y` in GB/s or Gflop/s by their median time; `after`
     what the best candidate reached; `time_us` of all of them in one call of the program."""
 
     label: str

@@ -88,7 +88,7 @@ def test_a_failure_is_a_reply(tmp_path: Path, scene: Scene, outcome: str, lastin
 
 def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
     with asked(tmp_path, {"status": 502}, parallel=1) as (brain, server):
-        replies = brain.ask([question("executor", index=i) for i in range(llm.LOST_AFTER)])
+        replies = brain.ask([question("executor", round=i) for i in range(llm.LOST_AFTER)])
         assert [r.lasting for r in replies] == [False, False, True] and len(server.seen) == 3
 
 

@@ -39,7 +39,8 @@ def example() -> answers.CandidateAnswer:
 def test_a_prompt_has_what_its_role_needs(role: Role) -> None:
     prompt = prompts.render(question(role))
     for words in ("NVIDIA H200", "4300 GB/s", "12.5 us", "4.2 us", "2.976x", SPOT.key, SOURCE.splitlines()[4],
-                  "incompatible shapes", "pct_of_peak_sustained_elapsed = 44.1", "extern_kernels.mm"):
+                  "incompatible shapes", "8 of 132 multiprocessors have work", "8388608 operations",
+                  "pct_of_peak_sustained_elapsed = 44.1", "extern_kernels.mm"):
         assert words in prompt.user, words
     assert prompt.version.startswith(f"{role} 1 ")
     assert prompt.tokens == prompts.estimate(prompt.system) + prompts.estimate(prompt.user)
@@ -99,6 +100,11 @@ def test_what_never_changes_comes_first(role: Role) -> None:
     same = len([1 for a, b in zip(first.user, retried.user, strict=False) if a == b])
     begin = next(i for i, (a, b) in enumerate(zip(first.user, retried.user, strict=False)) if a != b)
     assert SPOT.key in first.user[:begin] and SOURCE.splitlines()[4] in first.user[:begin] and same
+
+
+def test_the_summarizer_is_shown_what_to_sum_up() -> None:
+    user = prompts.render(question("summarizer", parent=replace(ATTEMPT, candidate="c77", source="# c77\n"))).user
+    assert user.index("What was tried") < user.index("The candidate to sum up") < user.index("# c77")
 
 
 def test_a_repair_shows_the_answer_and_its_faults_last() -> None:
