@@ -106,6 +106,15 @@ def test_an_answer(make: Make, api: str, stream: bool) -> None:
 
 
 @both
+@pytest.mark.parametrize("usage", [None, (0, 0, 0, 0)])
+def test_a_server_that_does_not_count_is_paid_the_worst(
+        make: Make, api: str, usage: tuple[int, int, int, int] | None) -> None:
+    asked = make({"text": "x", "usage": usage}, api=api)
+    assert asked().usage is None
+    assert asked.ledger.spending().settled.output == 16_384
+
+
+@both
 def test_a_role_has_its_own_model_temperature_effort_and_limit(make: Make, api: str) -> None:
     own = RoleModel(model="big", temperature=0.2, effort="high", max_output_tokens=500)
     asked = make(OK, api=api, roles=Roles(executor=own))
@@ -145,9 +154,9 @@ def test_a_limit_of_requests_is_waited_out(make: Make, api: str) -> None:
     assert answer.faults == ("rate_limited", "rate_limited", "server") and answer.calls == 4
     # The server's wish and the jitter on top of it, then jitter alone.
     assert asked.waits == [8.0, 2.0, 4.0]
-    # Refusals cost no tokens; of a 503 nobody knows.
+    # Errors cost no tokens.
     cost = asked.ledger.spending().settled
-    assert cost.calls == 4 and cost.output == 50 + 16_384
+    assert cost.calls == 4 and cost.output == 50
 
 
 def test_what_a_server_asks_for_is_really_waited(make: Make, tmp_path: Path) -> None:
@@ -168,7 +177,7 @@ def test_a_server_that_wants_a_long_silence_is_given_up(make: Make) -> None:
 
 @both
 @pytest.mark.parametrize(("scene", "kind"), [
-    ({"status": 500}, "server"), ({"status": 529}, "server"), ({"drop": True}, "unreachable"),
+    ({"status": 504}, "server"), ({"status": 529}, "server"), ({"drop": True}, "unreachable"),
     ({"text": "abcdef", "cut": True}, "cut"), ({"text": "abcdef", "stall_s": 5.0}, "timed_out"),
     ({"text": "abcdef", "breaks": "overloaded"}, "server"),
     ({"raw": ("text/event-stream", b"data: {oops\n\n")}, "malformed"),
@@ -178,7 +187,8 @@ def test_faults_that_may_pass_are_repeated_at_most_so_often(make: Make, api: str
     asked.fails(kind, 2)
     # What nobody counted is booked at its worst.
     counted = "finish" in scene if api == "chat" else "breaks" in scene
-    assert asked.ledger.spending().settled.output == 2 * (20 if counted else 16_384)
+    each = 0 if scene.get("status") == 529 else 20 if counted else 16_384
+    assert asked.ledger.spending().settled.output == 2 * each
 
 
 def test_a_server_that_was_never_reached_cost_nothing(make: Make) -> None:
