@@ -105,10 +105,8 @@ def test_an_answer(make: Make, api: str, stream: bool) -> None:
     assert seen.body.get("store", False) is False
 
 
-@both
-@pytest.mark.parametrize("usage", [None, (0, 0, 0, 0)])
-def test_a_server_that_does_not_count_is_paid_the_worst(
-        make: Make, api: str, usage: tuple[int, int, int, int] | None) -> None:
+@pytest.mark.parametrize(("api", "usage"), [("chat", None), ("responses", (0, 0, 0, 0))])
+def test_a_server_that_does_not_count_is_paid_the_worst(make: Make, api: str, usage: object) -> None:
     asked = make({"text": "x", "usage": usage}, api=api)
     assert asked().usage is None
     assert asked.ledger.spending().settled.output == 16_384
@@ -141,15 +139,13 @@ def test_no_usable_answer_is_not_asked_for_again(make: Make, api: str, stream: b
 
 
 @both
-@streamed
-def test_an_empty_answer_is_asked_for_once_more(make: Make, api: str, stream: bool) -> None:
-    make({"text": " \n"}, api=api, stream=stream).fails("empty", 2)
+def test_an_empty_answer_is_asked_for_once_more(make: Make, api: str) -> None:
+    make({"text": " \n"}, api=api).fails("empty", 2)
 
 
-@both
-def test_a_limit_of_requests_is_waited_out(make: Make, api: str) -> None:
+def test_a_limit_of_requests_is_waited_out(make: Make) -> None:
     limit = {"status": 429, "error": {"message": "slow down"}}
-    asked = make(limit | {"headers": {"Retry-After": "7"}}, limit, {"status": 503}, OK, api=api)
+    asked = make(limit | {"headers": {"Retry-After": "7"}}, limit, {"status": 503}, OK)
     answer = asked()
     assert answer.faults == ("rate_limited", "rate_limited", "server") and answer.calls == 4
     # The server's wish and the jitter on top of it, then jitter alone.
@@ -216,14 +212,12 @@ def test_a_stream_of_nothing_but_signs_of_life_has_an_end(make: Make) -> None:
     assert time.monotonic() - begin < 5
 
 
-@both
 @pytest.mark.parametrize(("status", "error", "kind"), [
     (401, {"message": f"Incorrect API key provided: {KEY}"}, "denied"), (403, {"message": "not for you"}, "denied"),
     (404, {"message": "The model `m` does not exist"}, "no_model"),
     (429, {"message": "You exceeded your current quota", "code": "insufficient_quota"}, "no_quota")])
-def test_what_no_request_can_pass_is_asked_once(
-        make: Make, api: str, status: int, error: dict[str, str], kind: str) -> None:
-    asked = make({"status": status, "error": error}, OK, api=api)
+def test_what_no_request_can_pass_is_asked_once(make: Make, status: int, error: dict[str, str], kind: str) -> None:
+    asked = make({"status": status, "error": error}, OK)
     asked.fails(kind, 1)
     assert str(status) in asked.client.unusable and KEY not in asked.client.unusable
     with pytest.raises(ModelError) as caught:
@@ -231,12 +225,11 @@ def test_what_no_request_can_pass_is_asked_once(
     assert caught.value.kind == kind and len(asked.server.seen) == 1
 
 
-@both
 @pytest.mark.parametrize("error", [
     {"message": "This model's maximum context length is 8192 tokens", "code": "context_length_exceeded"},
     {"message": "the request exceeds the available context size. try increasing it"}])
-def test_a_prompt_that_is_too_long_says_so_and_costs_no_tokens(make: Make, api: str, error: dict[str, str]) -> None:
-    asked = make({"status": 400, "error": error}, api=api)
+def test_a_prompt_that_is_too_long_says_so_and_costs_no_tokens(make: Make, error: dict[str, str]) -> None:
+    asked = make({"status": 400, "error": error})
     asked.fails("too_long", 1)
     assert asked.ledger.spending().settled.tokens == 0
 
