@@ -6,8 +6,10 @@ import pytest
 
 from kernelopt_bot.agents.brain import ROLES
 from kernelopt_bot.agents.settings import Agents
+from kernelopt_bot.cli.searching import asked_for
 from kernelopt_bot.config import Config, parse
 from kernelopt_bot.errors import InputError
+from kernelopt_bot.events.commands import Command
 
 
 def test_by_default_no_model_is_asked_and_no_source_is_sent() -> None:
@@ -56,3 +58,13 @@ def test_a_mistake_deep_inside_names_its_line_and_the_right_key() -> None:
         parse("agents:\n  roles:\n    executor:\n      efort: high\n", "x.yml")
     assert caught.value.where == "x.yml:4"
     assert 'did you mean "effort"?' in caught.value.fix
+
+
+def test_a_comment_may_only_lower_what_the_model_may_cost() -> None:
+    priced = "agents: {model: m, limits: {money_usd: 2}, prices: [{model: m, input: 1, output: 2}]}\n"
+    config = parse(priced, "x.yml").config
+    for wish, holds in ((None, 2.0), (0.5, 0.5), (4.0, 2.0)):
+        assert asked_for(config, Command("optimize", max_cost=wish)).agents.limits.money_usd == holds
+    assert asked_for(Config(), Command("optimize", max_cost=1.0)).agents.limits.money_usd == 1.0
+    with pytest.raises(InputError, match="'m' is not known"):
+        asked_for(parse("agents: {model: m}\n", "x.yml").config, Command("optimize", max_cost=1.0))
