@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 from kernelopt_bot.agents import answers
@@ -27,14 +28,26 @@ class LanguageModel:
 
     def __init__(self, client: Client, settings: Agents, words: Render) -> None:
         self._client, self._settings, self._words = client, settings, words
-        self._failures = 0
+        self._failures, self._lock = 0, threading.Lock()
 
     def ask(self, questions: Sequence[Question]) -> list[Reply]:
         """Raises Unavailable where the costs cannot be recorded; whatever else fails is a reply that says so."""
-        if len(questions) < 2 or self._settings.parallel < 2:
-            return [self._one(q) for q in questions]
-        with ThreadPoolExecutor(self._settings.parallel, thread_name_prefix="kernelopt-model") as threads:
-            return list(threads.map(self._one, questions))
+        # Daemons, unlike an executor's threads, do not hold up the end of a run that was interrupted for as long as a
+        # server is silent. The client keeps to `agents.parallel`.
+        pending: list[Future[Reply]] = [Future() for _ in questions]
+        for question, future in zip(questions, pending, strict=True):
+            threading.Thread(target=self._into, args=(question, future), daemon=True, name="kernelopt-model").start()
+        try:
+            return [future.result() for future in pending]
+        except KeyboardInterrupt:
+            self._client.close()
+            raise
+
+    def _into(self, question: Question, future: Future[Reply]) -> None:
+        try:
+            future.set_result(self._one(question))
+        except BaseException as e:
+            future.set_exception(e)
 
     def close(self) -> None:
         self._client.close()
@@ -52,9 +65,12 @@ class LanguageModel:
         except Spent as e:
             return Reply("spent", reason=str(e), prompt=prompt, model=model, lasting=True)
         except ModelError as e:
-            self._failures += e.kind in PASSING
-            return _failed(e, prompt, model, lasting=e.kind in FATAL or self._failures >= LOST_AFTER)
-        self._failures = 0
+            with self._lock:
+                self._failures += e.kind in PASSING
+                lost = self._failures >= LOST_AFTER
+            return _failed(e, prompt, model, lasting=e.kind in FATAL or lost)
+        with self._lock:
+            self._failures = 0
         return Reply("answered", answer.text, prompt=prompt, usage=_usage(answer), seconds=answer.seconds,
                      model=answer.model)
 

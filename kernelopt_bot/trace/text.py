@@ -117,11 +117,11 @@ def _yields(target: TargetTrace) -> Table | None:
     rows = yields(target)
     if not rows:
         return None
-    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, title="What each role gave (tokens, US dollars, seconds)",
-                  title_justify="left")
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title_justify="left", title=(
+        "What each role gave: questions asked, answers that fit, candidates made and kept; tokens"))
     for title in ("role", "brain"):
         table.add_column(title, no_wrap=True, min_width=len("summarizer") if title == "role" else 0)
-    for title in ("asked", "fitting", "made", "adopted", "in", "out", "USD", "s"):
+    for title in ("asked", "fit", "made", "kept", "in", "out", "USD", "seconds"):
         table.add_column(title, justify="right", min_width=len(title))
     for y in rows:
         money = "no price" if y.money_usd is None else f"{y.money_usd:.4f}"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +18,8 @@ from kernelopt_bot.agents import answers, llm
 from kernelopt_bot.agents.brain import Brain
 from kernelopt_bot.agents.settings import Agents, Limits, Price
 from kernelopt_bot.agents.spend import Ledger
-from kernelopt_bot.errors import InputError
+from kernelopt_bot.errors import InputError, Unavailable
+from kernelopt_bot.process import environment, start, stop, wait
 from tests.agents.model_server import Scene, Server, serving
 from tests.agents.questions import SPOT, STEP, question
 
@@ -87,9 +91,11 @@ def test_a_failure_is_a_reply(tmp_path: Path, scene: Scene, outcome: str, lastin
 
 
 def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
-    with asked(tmp_path, {"status": 502}, parallel=1) as (brain, server):
-        replies = brain.ask([question("executor", round=i) for i in range(llm.LOST_AFTER)])
-        assert [r.lasting for r in replies] == [False, False, True] and len(server.seen) == 3
+    scenes = [{"status": 502}, {"status": 502}, {"text": PLAN}, *[{"status": 502}] * llm.LOST_AFTER]
+    with asked(tmp_path, *scenes) as (brain, server):
+        replies = [brain.ask([question("executor", round=i)])[0] for i in range(3 + llm.LOST_AFTER)]
+        # An answer in between begins the count anew.
+        assert [r.lasting for r in replies] == [False] * 5 + [True] and len(server.seen) == 6
 
 
 def test_a_spent_budget_lasts(tmp_path: Path) -> None:
@@ -106,6 +112,39 @@ def test_a_question_whose_least_is_too_long_is_not_asked(tmp_path: Path) -> None
     with asked(tmp_path, {"text": PLAN}, prompt_tokens=6000) as (brain, server):
         reply, = brain.ask([question("executor", spots=(spot,))])
         assert (reply.outcome, server.seen) == ("too long", []) and "agents.prompt_tokens" in reply.reason
+
+
+def test_costs_that_cannot_be_recorded_end_the_run(tmp_path: Path) -> None:
+    with asked(tmp_path, {"text": PLAN}) as (brain, server):
+        (tmp_path / "spend.jsonl").mkdir()
+        with pytest.raises(Unavailable, match="no call was made"):
+            brain.ask([question("planner"), question("profiler")])
+        assert server.seen == []
+
+
+def test_an_interrupted_run_does_not_wait_for_a_silent_server(tmp_path: Path) -> None:
+    # In a process of its own, interrupted as by a user who presses Ctrl-C while the server thinks.
+    with serving({"text": PLAN, "wait_s": 60.0}) as server:
+        program = f"""
+import pathlib
+from kernelopt_bot.agents import llm
+from kernelopt_bot.agents.settings import Agents
+from tests.agents.questions import question
+brain = llm.brain(Agents(model="m", base_url="{server.url}", key_variable=""), pathlib.Path("run/target"))
+brain.ask([question("planner"), question("profiler")])
+"""
+        root = Path(__file__).parents[2]
+        asking = start([sys.executable, "-c", program], cwd=tmp_path,
+                       environment=environment(extra={"PYTHONPATH": str(root)}))
+        while len(server.seen) < 2:
+            assert asking.poll() is None
+            time.sleep(0.02)
+        asking.send_signal(signal.SIGINT)
+        code = wait(asking, 10)
+        stop(asking)
+        assert code == -signal.SIGINT
+    # What was under way counts as spent.
+    assert Ledger(tmp_path / "run" / "spend.jsonl", Limits(), ()).spending().settled.calls == 2
 
 
 def test_a_model_without_a_price_starts_nothing_where_money_is_limited(tmp_path: Path) -> None:
