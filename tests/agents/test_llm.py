@@ -91,7 +91,7 @@ def test_a_failure_is_a_reply(tmp_path: Path, scene: Scene, outcome: str, lastin
 
 
 def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
-    scenes = [{"status": 502}, {"status": 502}, {"text": PLAN}, *[{"status": 502}] * llm.LOST_AFTER]
+    scenes: list[Scene] = [{"status": 502}, {"status": 502}, {"text": PLAN}, *[{"status": 502}] * llm.LOST_AFTER]
     with asked(tmp_path, *scenes) as (brain, server):
         replies = [brain.ask([question("executor", round=i)])[0] for i in range(3 + llm.LOST_AFTER)]
         # An answer in between begins the count anew.
