@@ -71,7 +71,8 @@ class LanguageModel:
             return _failed(e, prompt, model, lasting=e.kind in FATAL or lost)
         with self._lock:
             self._failures = 0
-        return Reply("answered", answer.text, prompt=prompt, usage=_usage(answer), seconds=answer.seconds,
+        repeated = f"repeated after: {', '.join(answer.faults)}" if answer.faults else ""
+        return Reply("answered", answer.text, repeated, prompt=prompt, usage=_usage(answer), seconds=answer.seconds,
                      model=answer.model)
 
 

@@ -98,6 +98,12 @@ def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
         assert [r.lasting for r in replies] == [False] * 5 + [True] and len(server.seen) == 6
 
 
+def test_the_faults_before_an_answer_are_on_record(tmp_path: Path) -> None:
+    with asked(tmp_path, {"status": 429, "headers": {"Retry-After": "0"}}, {"text": PLAN}, retries=1) as (brain, _):
+        reply, = brain.ask([question("planner")])
+        assert (reply.outcome, reply.reason) == ("answered", "repeated after: rate_limited")
+
+
 def test_a_spent_budget_lasts(tmp_path: Path) -> None:
     for expected in ("answered", "spent"):
         # The second time as after a restart.
