@@ -126,7 +126,9 @@ def _intensity_panel(axis: Axes, marks: Sequence[Mark], roofs: Roofs, colours: d
 def _marks(axis: Axes, marks: Sequence[Mark], colours: dict[str, str], roof: float) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
-    for side, digits in ((axis.yaxis, (1.0, 2.0, 5.0)), (axis.xaxis, (1.0,))):
+    values = [y for m in marks for y in (m.y, m.after or m.y)]
+    decades = math.log10(max(*values, roof) / min(values))
+    for side, digits in ((axis.yaxis, (1.0, 2.0, 5.0) if decades < 3 else (1.0,)), (axis.xaxis, (1.0,))):
         side.set_major_locator(LogLocator(subs=digits))
         side.set_minor_locator(NullLocator())
         side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.15g}"))
@@ -144,7 +146,6 @@ def _marks(axis: Axes, marks: Sequence[Mark], colours: dict[str, str], roof: flo
             named.append(m)
             axis.annotate(m.label, (m.x, m.y), xytext=(8, -10), textcoords="offset points", fontsize=7,
                           color=colours["ink"], parse_math=False)
-    values = [y for m in marks for y in (m.y, m.after or m.y)]
     axis.set_ylim(min(values) / 3, max(*values, roof) * 2.5)
     # Room for the names on the right.
     axis.set_xlim(min(m.x for m in marks) / 3, max(m.x for m in marks) * 30)
