@@ -107,6 +107,11 @@ def test_the_summarizer_is_shown_what_to_sum_up() -> None:
     assert user.index("What was tried") < user.index("The candidate to sum up") < user.index("# c77")
 
 
+def test_a_gate_that_could_not_say_is_no_failure() -> None:
+    undecided = replace(ATTEMPT, gates=(GateAnswer("performance", False, "no GPU", measured=False),))
+    assert "performance: could not say: no GPU" in prompts.render(question("executor", history=(undecided,))).user
+
+
 def test_a_repair_shows_the_answer_and_its_faults_last() -> None:
     user = prompts.render(question("executor", repair=Repair('{"source": 1', ("plan: missing",)))).user
     assert user.index("What was tried") < user.index('{"source": 1') < user.index("- plan: missing")
