@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kernelopt_bot import config_yaml
+from kernelopt_bot.agents.settings import Agents
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.events.settings import Commands, Events, Runner
 
@@ -229,6 +230,7 @@ class Config(_Model):
     budget: Budget = Field(default=Budget(), description="When the search stops.")
     memory: bool = Field(default=True, description=(
         "Remember on this machine what was adopted and start later searches there; everything is verified again."))
+    agents: Agents = Field(default=Agents(), description="Which language model is asked, how, and at what cost.")
     benchmark: bool = Field(default=False, description=(
         "Also time the baselines where nothing was adopted, and the result without its `launch` and `region` levers; "
         "first calls are not timed."))

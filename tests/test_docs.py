@@ -20,7 +20,8 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), 
 MODULES = sorted((ROOT / "kernelopt_bot").rglob("*.py"))
 ROOMS = [ROOT, ROOT / "docs", ROOT / "kernelopt_bot", ROOT / "benchmarks"]
 MADE = {"report.md", "report.json", "manifest.json", "trials.jsonl", "calls.jsonl", "pull-request.md", "bundle.json",
-        "job.json", "kernelopt-job/job.json", "sweep.json", "test_kernelopt_TARGET.py"}
+        "job.json", "kernelopt-job/job.json", "exchanges.jsonl", "spend.jsonl", "trace.html", "sweep.json",
+        "test_kernelopt_TARGET.py"}
 """Files that a run writes."""
 EXAMPLES = ("path/to/", "src/net/", "benchmarks/inputs.py", "models/net.py", "other/file.py", "kernels/", "PATH")
 """Files of the reader's."""

@@ -33,6 +33,7 @@ COMMANDS = {
     "init": "kernelopt_bot.cli.init",
     "check": "kernelopt_bot.cli.check",
     "sweep": "kernelopt_bot.cli.sweep",
+    "trace": "kernelopt_bot.cli.trace",
 }
 """Command -> module with a click command named `command`; imported only when asked for."""
 

@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from kernelopt_bot.agents.spend import tightened
 from kernelopt_bot.cli.optimize import overridden
 from kernelopt_bot.cli.progress import shown
 from kernelopt_bot.config import Config, Traced
@@ -118,6 +119,11 @@ def asked_for(config: Config, command: Command | None) -> Config:
     """
     if command is None:
         return config
+    if command.max_cost is not None and (unknown := config.agents.unpriced):
+        raise InputError(f"the price of the model {unknown[0]!r} is not known, so its cost cannot be limited",
+                         where="agents.prices in .kernelopt.yml", fix="add it, or ask without --max-cost")
+    limits = tightened(config.agents.limits, command.max_cost)
+    config = config.model_copy(update={"agents": config.agents.model_copy(update={"limits": limits})})
     return overridden(config, levers=",".join(command.levers), device="", sandbox=None, budget=command.budget_s)
 
 
