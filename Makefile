@@ -14,7 +14,7 @@ demo: setup
 
 test: setup-dev
 	.venv/bin/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not serial"
-	.venv/bin/python -m pytest -m serial
+	.venv/bin/python -m pytest -m serial tests/end_to_end
 
 lint: setup-dev
 	tools/lint.sh

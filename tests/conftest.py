@@ -16,5 +16,8 @@ os.environ.setdefault(VECTOR_SETS, "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    outside = [i.nodeid for i in items if i.get_closest_marker("serial") and "end_to_end" not in i.path.parts]
+    if outside:
+        raise pytest.UsageError(f"`make test` runs serial tests of tests/end_to_end alone: {outside}")
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
