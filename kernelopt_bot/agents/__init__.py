@@ -1,0 +1,1 @@
+"""Brains: who proposes candidates."""
