@@ -1,1 +1,1 @@
-"""Brains: who proposes candidates."""
+"""Brains: who proposes candidates, and how a language model is asked."""
