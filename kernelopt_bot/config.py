@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kernelopt_bot import config_yaml
+from kernelopt_bot.agents.settings import Agents
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.events.settings import Commands, Events, Runner
 
@@ -225,6 +226,7 @@ class Config(_Model):
         "auto: the GPU if there is one, else cpu; cuda or cuda:N; cpu; pretend: compile for a GPU that is not here."))
     gates: Gates = Field(default=Gates(), description="What a candidate must hold.")
     budget: Budget = Field(default=Budget(), description="When the search stops.")
+    agents: Agents = Field(default=Agents(), description="Which language model is asked, how, and at what cost.")
     benchmark: bool = Field(default=False, description=(
         "Also time the baselines where nothing was adopted, and the result without its `launch` and `region` levers; "
         "first calls are not timed."))

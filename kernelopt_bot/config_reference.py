@@ -37,20 +37,29 @@ lists that project's `targets` and nothing else.
 
 def markdown() -> str:
     """The text of docs/configuration.md."""
-    sections = [_HEAD, "## Top level\n", _table(Config)]
-    for name, info in Config.model_fields.items():
+    return "\n".join([_HEAD, "## Top level\n", _table(Config, ""), *_sections(Config, "", set())])
+
+
+def _sections(model: type[BaseModel], before: str, seen: set[type[BaseModel]]) -> Iterator[str]:
+    """Every section below `model`, the first time that it is named."""
+    for name, info in model.model_fields.items():
         inner = _inner(info)
-        if inner is not None:
-            sections += [f"## `{name}`\n", f"{(inner.__doc__ or '').strip()}\n", _table(inner)]
-    return "\n".join(sections)
+        if inner is None or inner in seen:
+            continue
+        seen.add(inner)
+        path = f"{before}{name}"
+        yield from (f"## `{path}`\n", f"{(inner.__doc__ or '').strip()}\n", _table(inner, f"{path}."))
+        yield from _sections(inner, f"{path}.", seen)
 
 
-def _table(model: type[BaseModel]) -> str:
+def _table(model: type[BaseModel], before: str) -> str:
     rows = ["| key | values | default | meaning |", "|---|---|---|---|"]
+    first: dict[type[BaseModel], str] = {}
     for name, info in model.model_fields.items():
         inner = _inner(info)
         if inner is not None:
-            values, default = f"see [{name}](#{name})", ""
+            path = first.setdefault(inner, f"{before}{name}")
+            values, default = f"see [{path}](#{path.replace('.', '')})", ""
         else:
             values = ", ".join(_values(info.annotation, info.metadata))
             default = "required" if info.is_required() else f"`{_spelled(info.default)}`"
@@ -68,13 +77,17 @@ def _values(annotation: Any, metadata: list[Any]) -> Iterator[str]:
         options = get_args(get_args(annotation)[0])
         literal = [o for o in options if isinstance(o, str)]
         yield "list of " + (" ".join(f"`{o}`" for o in literal) if literal else "text")
+    elif type(None) in get_args(annotation):
+        inner, = (a for a in get_args(annotation) if a is not type(None))
+        # pydantic leaves the bounds of a union in the field's own metadata.
+        yield from (*_values(inner, []), "`null`")
     elif get_args(annotation):
-        yield " ".join(f"`{o}`" for o in get_args(annotation))
+        yield " ".join(f"`{o}`" if o != "" else '`""`' for o in get_args(annotation))
     else:
         yield {str: "text", int: "whole number", float: "number", bool: "`true` `false`"}[annotation]
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     for limit in metadata:
-        yield from (f"{word} {getattr(limit, key):g}" for key, word in words.items() if hasattr(limit, key))
+        yield from (f"{word} {getattr(limit, key):.15g}" for key, word in words.items() if hasattr(limit, key))
 
 
 def _spelled(value: Any) -> str:
