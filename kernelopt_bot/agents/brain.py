@@ -2,14 +2,18 @@
 
 The search builds a `Question` from facts alone. A `Brain` answers it with text: JSON of the role's model in
 `answers.py`, whoever wrote it (rules, a language model, a person through files, a recorded run). `council.py` reads the
-text, asks for one repair where it does not fit, and keeps an `Exchange` of everything. Standard library only.
+text, asks for one repair where it does not fit, and keeps an `Exchange` of everything. Imports the standard library and
+`contract/` only.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+from kernelopt_bot.contract.candidate import Plan
 
 Role = Literal["profiler", "planner", "executor", "fuser", "summarizer"]
 ROLES: tuple[Role, ...] = ("profiler", "planner", "executor", "fuser", "summarizer")
@@ -50,6 +54,8 @@ class StepFacts:
     floor_us: float | None = None
     """max(bytes / copy bandwidth, flops / matrix rate)."""
     bytes: int = 0
+    """Unique bytes of its buffers, read and written each counted once."""
+    flops: int | None = None
     configs: tuple[Mapping[str, Any], ...] = ()
     """What the compiler tries: `{constexprs, num_warps, num_stages, facts: {registers, spills, ...}}`."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -92,6 +98,8 @@ class SpotFacts:
     savings_us: float
     """Of one call of the program: what is above the floor, or what fusing is expected to save; 0 if not measured."""
     bound: Bound = "unknown"
+    remark: str = ""
+    """The profiler's evidence for `bound`, if it gave any."""
     neighbours: tuple[NeighbourFacts, ...] = ()
     playbook: tuple[PlaybookEntry, ...] = ()
     float_atomics: bool = False
@@ -145,6 +153,19 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Proposal:
+    """A candidate as a brain wrote it, before anything was checked: what the search makes an `Attempt` of."""
+
+    spot: str
+    source: str
+    plan: Plan
+    direction: str
+    author: str
+    why: str = ""
+    parent: str | None = None
+
+
+@dataclass(frozen=True)
 class Experience:
     """What the summarizer keeps: a lesson with its measured factor (above 1: a gain)."""
 
@@ -177,13 +198,12 @@ class Repair:
 
 @dataclass(frozen=True)
 class Question:
-    """What one role is asked. `spots`: all of the program for profiler and planner, one for the others."""
+    """What one role is asked. `spots`: all of the program for profiler and planner, one for the others, which also have
+    a `direction`."""
 
     role: Role
     round: int
     """From 0."""
-    index: int
-    """Which of the round's questions of this role, from 0."""
     device: DeviceFacts
     spots: tuple[SpotFacts, ...]
     attempt: int = 0
@@ -192,7 +212,7 @@ class Question:
     """Directions that the planner is to name."""
     direction: DirectionFacts | None = None
     parent: Attempt | None = None
-    """The candidate to start from, of the beam."""
+    """The candidate to start from, of the beam; for the summarizer the one to sum up."""
     history: tuple[Attempt, ...] = ()
     """Of these spots, oldest first. For a repeated attempt the last one is what failed."""
     experiences: tuple[Experience, ...] = ()
@@ -204,9 +224,13 @@ class Question:
 
     @property
     def key(self) -> str:
-        """Names the question within a run, and again in the next run of the same program."""
-        spot = self.spots[0].key[:12] if self.role in ("executor", "fuser", "summarizer") and self.spots else "program"
-        base = f"r{self.round}-{self.role}-{self.index}-{spot}-a{self.attempt}"
+        """Names the question within a run, and again in the next run of the same program: a plain file name."""
+        what = "program"
+        if self.direction is not None:
+            summed_up = self.parent.candidate if self.parent and self.role == "summarizer" else ""
+            about = f"{self.direction.name}/{summed_up}"
+            what = f"{self.direction.spot[:12]}-{hashlib.sha256(about.encode()).hexdigest()[:6]}"
+        base = f"r{self.round}-{self.role}-{what}-a{self.attempt}"
         return f"{base}-repair" if self.repair else base
 
 
