@@ -39,7 +39,7 @@ class Memory:
 
     def beam(self, spot: str) -> list[Attempt]:
         """Candidates that further ones may start from: `diverse` of those that passed."""
-        passed = {a.candidate: a for a in self.of([spot]) if a.passed or (a.speedup is not None and not _wrong(a))}
+        passed = {a.candidate: a for a in self.of([spot]) if _right(a)}
         return diverse(list(passed.values()), {c: self.chain(c) for c in passed}, self.settings.beam)
 
     def chain(self, candidate: str) -> str:
@@ -111,5 +111,7 @@ def diverse(attempts: Sequence[Attempt], chains: dict[str, str], most: int) -> l
     return [*heads, *(a for a in order if a not in heads)][:most]
 
 
-def _wrong(attempt: Attempt) -> bool:
-    return any(not g.passed and g.gate != "race" for g in attempt.gates)
+def _right(attempt: Attempt) -> bool:
+    """Whether gate 2 passed it, and nothing but a race stopped it."""
+    stopped = [g.gate for g in attempt.gates if not g.passed]
+    return stopped in ([], ["race"]) and any(g.gate == "correctness" for g in attempt.gates)

@@ -124,7 +124,7 @@ class _Search:
     def spot(self, said: str) -> SpotFacts | None:
         """The spot that an answer means: by its key, the beginning of it, or its signature."""
         exact = self.spots.get(said)
-        near = [s for s in self.spots.values() if len(said) >= 6 and s.key.startswith(said) or s.signature == said]
+        near = [s for s in self.spots.values() if (len(said) >= 6 and s.key.startswith(said)) or s.signature == said]
         return exact or (near[0] if len(near) == 1 else None)
 
     def plan(self, number: int) -> list[_Chain]:

@@ -16,19 +16,20 @@ from kernelopt_bot.device import roofs
 from kernelopt_bot.errors import KerneloptError
 from kernelopt_bot.gates import correctness, model, performance
 from kernelopt_bot.gates.answers import judged
-from kernelopt_bot.gates.static import Group
+from kernelopt_bot.gates.static import Compiled, Group
 from kernelopt_bot.gates.verdict import Verdict
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.lend import lend
-from kernelopt_bot.search import capturing
+from kernelopt_bot.search import capturing, workshop
 from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.proposing import Compiler
 from kernelopt_bot.search.result import Trial
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.sites import Place, configured, places
-from kernelopt_bot.search.spots import ideas_for, of_place
+from kernelopt_bot.search.spots import Spot, ideas_for, of_place
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
+from kernelopt_bot.search.workshop import Workshop
 
 ARCH = 90
 DEVICE = "pretended sm_90"
@@ -68,6 +69,20 @@ def run(session: Session, worker: Worker, target_name: str, versions: Mapping[st
             session.progress.update(f"kernel, without a GPU: {place.site.kernel.name}", n, min(PLACES, len(found)))
             for trial in _candidates(session, place, compiler, interpreter, trials, begin + ENOUGH_S):
                 _stitched(session, trial, place, captured, worker, interpreter, trials, versions, class_name)
+        if session.party is not None:
+            def judge(spot: Spot, candidates: Sequence[KernelCandidate]) -> list[Trial]:
+                """All three gates that there are without a GPU."""
+                place = spot.place
+                assert isinstance(place, Place)
+                made = []
+                for candidate in candidates:
+                    trial = _judged(session, candidate, place, compiler, interpreter, trials, {})
+                    made.append(trial if trial.stopped_by is not None else _stitched(
+                        session, trial, place, captured, worker, interpreter, trials, versions, class_name))
+                return made
+
+            workshop.search(Workshop.of(session, session.party, trials, compiler, [*map(of_place, found[:PLACES])],
+                                        roofs.pretended(), judge, measured=False))
     return "no GPU: gates 1 to 3 were run, gate 4 was not measured"
 
 
@@ -86,7 +101,7 @@ def _candidates(session: Session, place: Place, compiler: Compiler, interpreter:
                 trials: Trials, until: float) -> Sequence[Trial]:
     """Gates 1 and 2 of some candidates of one place; the one rewriting most first, one that passes is enough. After
     `until` (monotonic seconds) no further one is begun but the first."""
-    site, integers = place.site, of_place(place).integers
+    site = place.site
     known = compiler.baselines([site.kernel.source])
     try:
         baseline = known[site.kernel.source]
@@ -100,21 +115,29 @@ def _candidates(session: Session, place: Place, compiler: Compiler, interpreter:
     for n, candidate in enumerate(candidates):
         if session.budget.exhausted() or (n and time.monotonic() > until):
             break
-        ((first,),) = compiler.judge([Group([candidate], site.kernel, integers)], known)
-        trial = trials.judged(candidate, first)
-        if trial.stopped_by is None:
-            trial = trials.update(trial, correctness.check_kernel(
-                candidate, site.kernel, site.step, place.call, interpreter, lane="interpret", secret=session.secret,
-                precision=session.precision(), budget_s=INTERPRET_S))
-            if not interpreter.alive:
-                interpreter.restart()
+        trial = _judged(session, candidate, place, compiler, interpreter, trials, known)
         if trial.stopped_by is None:
             return (trial,)
     return ()
 
 
+def _judged(session: Session, candidate: KernelCandidate, place: Place, compiler: Compiler, interpreter: Worker,
+            trials: Trials, known: dict[str, Compiled]) -> Trial:
+    """Gates 1 and 2 of one candidate."""
+    site = place.site
+    ((first,),) = compiler.judge([Group([candidate], site.kernel, of_place(place).integers)], known)
+    trial = trials.judged(candidate, first)
+    if trial.stopped_by is None:
+        trial = trials.update(trial, correctness.check_kernel(
+            candidate, site.kernel, site.step, place.call, interpreter, lane="interpret", secret=session.secret,
+            precision=session.precision(), budget_s=INTERPRET_S))
+        if not interpreter.alive:
+            interpreter.restart()
+    return trial
+
+
 def _stitched(session: Session, trial: Trial, place: Place, captured: Captured, worker: Worker, interpreter: Worker,
-              trials: Trials, versions: Mapping[str, Any], class_name: str) -> None:
+              trials: Trials, versions: Mapping[str, Any], class_name: str) -> Trial:
     """Gate 3 on the whole interpreted program with the candidate in it, and gate 4's answer."""
     candidate = trial.candidate
     assert isinstance(candidate, KernelCandidate)
@@ -141,4 +164,5 @@ def _stitched(session: Session, trial: Trial, place: Place, captured: Captured, 
         settings = performance.Settings()
         measured = performance.measure(worker, candidate={"name": "candidate"}, baselines=[], settings=settings,
                                        lever="kernel", has_gpu=False, secret=session.secret, seed=0)
-        trials.update(trial, measured.verdict)
+        trial = trials.update(trial, measured.verdict)
+    return trial

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelopt_bot.agents.party import Gather, Party, nobody
 from kernelopt_bot.compiler.program import Lane
 from kernelopt_bot.config import Config
 from kernelopt_bot.device.lock import gpu_lock
@@ -88,10 +89,11 @@ def exclusive(device: str, lane: Lane, progress: Progress, wait_s: float = 60.0)
 
 
 def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path, folder: Path,
-            progress: Progress) -> Finished:
+            progress: Progress, gather: Gather = nobody) -> Finished:
     """Optimise the targets of the checkout `root`. What is finished survives whatever happens to the next one.
 
-    `base` is where a relative `environment.python` starts; `folder` is the run's. Raises UserError before the first
+    `base` is where a relative `environment.python` starts; `folder` is the run's; `gather` makes the brains that a
+    target's search has beside the built-in one. Raises UserError before the first
     target only: no such device, device busy, no jail, no interpreter. A bug is in `Finished.bug`.
     """
     device, lane = device_of(config)
@@ -100,18 +102,19 @@ def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path
         progress.update("choosing a jail")
         jail, _ = probe.select(config.sandbox, python=python, device=device)
         try:
-            return _each(targets, config, root, folder, jail, python, device, lane, progress)
+            return _each(targets, config, root, folder, jail, python, device, lane, progress, gather)
         finally:
             shutil.rmtree(folder / "scratch", ignore_errors=True)
 
 
 def _each(targets: Sequence[Target], config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
-          lane: Lane, progress: Progress) -> Finished:
+          lane: Lane, progress: Progress, gather: Gather) -> Finished:
     results: list[TargetResult] = []
     device_s = config.budget.gpu_minutes * 60
     for target in targets:
         try:
-            session = _session(target, config, root, folder, jail, python, device, lane, device_s, progress)
+            session = _session(target, config, root, folder, jail, python, device, lane, device_s, progress,
+                               gather(folder / target.name))
             result = optimise(session, target)
             device_s = session.budget.left().device_s
             results.append(result)
@@ -141,10 +144,10 @@ def forget(scratch: Path) -> None:
 
 
 def _session(target: Target, config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
-             lane: Lane, device_s: float, progress: Progress) -> Session:
+             lane: Lane, device_s: float, progress: Progress, party: Party | None = None) -> Session:
     own = folder / target.name
     limits = config.budget
     return Session(
         config=config, root=root, folder=own, scratch=folder / "scratch", jail=jail, python=python, device=device,
         lane=lane, secret=secrets.token_hex(32), progress=progress, archive=Archive(own),
-        budget=Budget(limits.wall_s, device_s, limits.candidates))
+        budget=Budget(limits.wall_s, device_s, limits.candidates), party=party)

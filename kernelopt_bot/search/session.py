@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernelopt_bot.agents.party import Party
 from kernelopt_bot.compiler.program import Lane
 from kernelopt_bot.config import Config
 from kernelopt_bot.sandbox.client import Worker
@@ -51,6 +52,10 @@ class Session:
     progress: Progress
     waiting: dict[str, Worker] = field(default_factory=dict)
     """Workers started ahead by name: importing torch takes some seconds that another worker's work can hide."""
+    party: Party | None = None
+    """Brains beside the built-in one."""
+    said: list[str] = field(default_factory=list)
+    """What the report is to say of the agents' search."""
 
     @property
     def inside(self) -> str:

@@ -47,6 +47,8 @@ class Spot:
     ideas: Callable[[Sequence[Mapping[str, Any]]], list[KernelCandidate]]
     """Answers of `compile_baseline`, one a kernel -> candidates, most promising first. Raises KeyError, ValueError or
     TypeError where an answer is not understood."""
+    place: Place | RunPlace | None = None
+    """What it was made of."""
 
     @property
     def kernel_or_run(self) -> Kernel | KernelRun:
@@ -65,7 +67,7 @@ def of_place(place: Place) -> Spot:
         site.kernel.name, place.savings_us, place.calls, frozenset([step.hash]), (site.kernel,), None,
         {**correctness.integers(step), "num_sms": site.roofs.multiprocessors},
         {"source": site.kernel.source, "integers": correctness.integers(step)}, (place.call,), sum(sizes.values()),
-        lambda lent: correctness.step_arguments(step, lent[0]), ideas)
+        lambda lent: correctness.step_arguments(step, lent[0]), ideas, place)
 
 
 def of_run(place: RunPlace) -> Spot:
@@ -77,7 +79,7 @@ def of_run(place: RunPlace) -> Spot:
     return Spot(
         place.name, place.savings_us, place.calls, frozenset(c.step.hash for c in run.calls), run.kernels, run,
         place.integers, place.baseline(), place.recorded, sum(b.tensor.storage_bytes for b in run.buffers),
-        place.arguments, ideas)
+        place.arguments, ideas, place)
 
 
 def ideas_for(site: Site, *, each: int = FOR_EACH_TECHNIQUE, most: int = FOR_EACH_SPOT) -> list[KernelCandidate]:
