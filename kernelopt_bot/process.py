@@ -86,10 +86,22 @@ class ProcessFailed(ProcessError):
     """It ended with a code other than 0."""
 
 
+_taken: dict[str, str] = {}
+
+
+def take_secret(name: str) -> str:
+    """A variable's value, taken out of this process's environment for good and redacted from then on; '' if not set."""
+    if (value := os.environ.pop(name, "").strip()) or name not in _taken:
+        _taken[name] = value
+    return _taken[name]
+
+
 def redact(text: str) -> str:
-    """The text without secrets: the values of this process's secret-looking variables, and known token forms."""
-    for name, value in os.environ.items():
-        if len(value) >= 8 and SECRET_NAMES.search(name):
+    """The text without secrets: the values of this process's secret-looking variables, those that were taken out of
+    its environment, and known token forms."""
+    named = (value for name, value in os.environ.items() if SECRET_NAMES.search(name))
+    for value in (*_taken.values(), *named):
+        if len(value) >= 8:
             text = text.replace(value, "***")
     for pattern in _PATTERNS:
         text = pattern.sub("***", text)

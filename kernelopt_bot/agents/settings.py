@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-Role = Literal["profiler", "planner", "executor", "fuser", "summarizer"]
+from kernelopt_bot.agents.brain import ROLES, Role
+
 Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh"]
 ModelName = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9]?[A-Za-z0-9._:/@+-]*$")]
-ROLES: tuple[Role, ...] = ("profiler", "planner", "executor", "fuser", "summarizer")
 
 
 class _Section(BaseModel):
@@ -83,7 +83,7 @@ class Agents(_Section):
     effort: Effort = Field(default="", description="Reasoning effort; empty: the server's own.")
     max_output_tokens: int = Field(default=16_384, ge=256, le=1_000_000, description=(
         "Most tokens of an answer, reasoning included."))
-    prompt_tokens: int = Field(default=24_000, ge=2_000, le=1_000_000, description=(
+    prompt_tokens: int = Field(default=24_000, ge=6_000, le=1_000_000, description=(
         "Most tokens of a prompt, estimated; what is over is left out by rule, and the prompt says so."))
     parallel: int = Field(default=2, ge=1, le=64, description="Requests under way at once.")
     timeout_s: float = Field(default=300.0, gt=0.0, le=7200.0, description="Seconds for one request.")
