@@ -317,6 +317,15 @@ class Exchange:
     became: str = ""
     """In a word or two: the gate that stopped it, `kept`, `planned`, ..."""
 
+    @classmethod
+    def of(cls, brain: str, question: Question, reply: Reply, faults: tuple[str, ...] = ()) -> Exchange:
+        direction = question.direction
+        spot = next((s for s in question.spots if direction and s.key == direction.spot), None)
+        return cls(
+            question.key, question.role, brain, question.round, question.attempt, spot.key if spot else "",
+            spot.signature if spot else "", direction.name if direction else "", reply.prompt, reply.text,
+            reply.outcome, reply.reason, faults, reply.usage, reply.seconds, reply.model)
+
     def to_json(self) -> dict[str, Any]:
         """One line of `exchanges.jsonl`, and one file of a handoff folder."""
         return {"schema": SCHEMA, **asdict(self)}

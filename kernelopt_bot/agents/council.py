@@ -61,7 +61,7 @@ class Council:
                     answer = read(question.role, reply.text)
                 except Malformed as e:
                     faults = e.faults
-            exchange = _exchange(brain, question, reply, faults)
+            exchange = Exchange.of(brain.name, question, reply, faults)
             self._record(exchange)
             self.yields.exchanged(exchange)
             self._notice(brain, reply)
@@ -77,12 +77,3 @@ class Council:
             self.note(f"{brain.name}: {reply.outcome}: {reply.reason or 'no reason given'}")
         if reply.lasting and brain in self.brains:
             self.brains.remove(brain)
-
-
-def _exchange(brain: Brain, question: Question, reply: Reply, faults: tuple[str, ...]) -> Exchange:
-    direction = question.direction
-    spot = next((s for s in question.spots if direction and s.key == direction.spot), None)
-    return Exchange(
-        question.key, question.role, brain.name, question.round, question.attempt, spot.key if spot else "",
-        spot.signature if spot else "", direction.name if direction else "", reply.prompt, reply.text, reply.outcome,
-        reply.reason, faults, reply.usage, reply.seconds, reply.model)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from kernelopt_bot.contract.names import BUILTINS, EXPORTED, IMPORTS, METHODS, PROPERTIES, ROOTS
 
@@ -69,6 +71,21 @@ def kernel(source: str, name: str) -> str:
         cleaned = _Neutral(names, keep).function(function)
         texts.append(ast.unparse(ast.fix_missing_locations(cleaned)))
     return "\n\n\n".join(texts) + "\n"
+
+
+def candidate(source: str, plan: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A built-in candidate and its plan with neutral names of its functions, which the compiler's own come from."""
+    try:
+        functions = [n.name for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)]
+    except (SyntaxError, ValueError, RecursionError):
+        return "", dict(plan)
+    names = {name: f"f{n}" for n, name in enumerate(functions)}
+
+    def renamed(text: str) -> str:
+        return re.sub(r"[A-Za-z_]\w*", lambda match: names.get(match.group(0), match.group(0)), text)
+
+    launches = [{**one, "function": names.get(one["function"], one["function"])} for one in plan["launches"]]
+    return renamed(source), {**plan, "launches": launches}
 
 
 def vendor(name: str) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from kernelopt_bot.agents.brain import ROLES, Role
+from kernelopt_bot.agents.strategy_settings import Strategy
 
 Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh"]
 ModelName = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9]?[A-Za-z0-9._:/@+-]*$")]
@@ -97,6 +98,7 @@ class Agents(_Section):
         "Whether the repository's own text may be sent: its source, comments and names. Otherwise only the code "
         "that the compiler generated (without comments, with neutral names), shapes and measurements are."))
     roles: Roles = Field(default=Roles(), description="What single roles ask for.")
+    search: Strategy = Field(default=Strategy(), description="How the agents search.")
     limits: Limits = Field(default=Limits(), description="What the model may cost in one run.")
     prices: Annotated[tuple[Price, ...], Field(strict=False, max_length=200)] = Field(default=(), description=(
         "What models cost. Without its price a model can be asked as long as no money is limited."))

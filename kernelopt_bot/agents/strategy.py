@@ -83,6 +83,8 @@ class _Search:
             council.yields.tried(attempt, 0)
         self.spots: dict[str, SpotFacts] = {s.key: s for s in list(workshop.spots)[:settings.spots]}
         self.made: list[Attempt] = []
+        self.resting: list[Brain] = []
+        """Brains that owe an answer which their next questions depend on."""
 
     def run(self) -> Outcome:
         if not self.spots:
@@ -94,14 +96,17 @@ class _Search:
                 return self.outcome(number, reason)
             chains = self.plan(number)
             if not chains:
-                return self.outcome(number, "no brain has a further idea")
+                return self.outcome(number, self.owed() or "no brain has a further idea")
             tried = self.carry_out(chains)
+            self.council.brains = [b for b in self.council.brains if b not in self.resting]
             if not tried:
-                waiting = self.council.waiting
-                return self.outcome(number + 1, f"{waiting} questions wait for their answers" if waiting else
-                                    "no brain gave a further candidate")
+                return self.outcome(number + 1, self.owed() or "no brain gave a further candidate")
             self.sum_up(number, tried)
-        return self.outcome(self.settings.rounds, f"{self.settings.rounds} rounds were searched")
+        return self.outcome(self.settings.rounds, self.owed() or f"{self.settings.rounds} rounds were searched")
+
+    def owed(self) -> str:
+        waiting = self.council.waiting
+        return f"{waiting} questions wait for their answers" if waiting else ""
 
     def outcome(self, rounds: int, ended: str) -> Outcome:
         return Outcome(rounds, tuple(self.made), tuple(self.memory.experiences), ended)
@@ -208,8 +213,12 @@ class _Search:
         found: list[tuple[_Chain, Told]] = []
         for brain in {id(c.brain): c.brain for c in chains}.values():
             own = [c for c in chains if c.brain is brain]
-            if brain in self.council.brains:
-                found += zip(own, self.council.ask(brain, [c.question for c in own]), strict=True)
+            if brain not in self.council.brains:
+                continue
+            told = self.council.ask(brain, [c.question for c in own])
+            found += zip(own, told, strict=True)
+            if any(t.exchange.outcome == "pending" for t in told):
+                self.resting.append(brain)
         return found
 
     def sum_up(self, number: int, tried: Sequence[Attempt]) -> None:

@@ -32,6 +32,7 @@ COMMANDS = {
     "init": "kernelopt_bot.cli.init",
     "check": "kernelopt_bot.cli.check",
     "sweep": "kernelopt_bot.cli.sweep",
+    "handoff": "kernelopt_bot.cli.handoff",
 }
 """Command -> module with a click command named `command`; imported only when asked for."""
 

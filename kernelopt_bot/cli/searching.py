@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from kernelopt_bot.agents import assemble
 from kernelopt_bot.cli.optimize import overridden
 from kernelopt_bot.cli.progress import shown
 from kernelopt_bot.config import Config, Traced
@@ -51,7 +52,7 @@ def search(repository: Repository, job: Job, traced: Traced, folder: Path) -> Se
                 verified = _verified(found, config, clean.root, progress)
             if job.operation == "optimize":
                 finished = run_all(found.targets, config=config, root=clean.root, base=Path.cwd(), folder=folder,
-                                   progress=progress)
+                                   progress=progress, gather=assemble.gather(config.agents))
     run = RunResult(
         finished.results, shlex.join(["kernelopt", "optimize", *(f"{t.path}:{t.entry}" for t in found.targets)]),
         skipped=found.skipped, base_sha=found.base, head_sha=found.head, repository=job.repository,

@@ -19,6 +19,7 @@ from kernelopt_bot.compiler.program import Graph, Kernel, Step
 from kernelopt_bot.device.profile import Roofs, StepProfile
 from kernelopt_bot.gates.static import has_float_atomics
 from kernelopt_bot.playbook.technique import Site, ranked
+from kernelopt_bot.search import sites
 from kernelopt_bot.search.runs import RunPlace
 from kernelopt_bot.search.sites import Place
 
@@ -34,14 +35,17 @@ def spot(place: Place | RunPlace, answers: Sequence[Mapping[str, Any]], where: D
     """`answers`: of `compile_baseline`, one a kernel. Raises scrub.Private where it may not be told."""
     if isinstance(place, Place):
         site = place.site
-        steps = [_step(0, site.kernel, site.profile, [a.name for a in site.step.arguments], answers[0], send_source)]
+        names = [a.name for a in site.step.arguments]
+        steps = [_step(0, site.kernel, site.profile, site.total_bytes, names, answers[0], send_source)]
         slots, graph, last = _slots(site), site.graph, site.step
         key, first, atomics = site.step.hash, site.step, has_float_atomics(site.kernel)
-        entries = tuple(PlaybookEntry(t.name, e.gain, e.reason, t.citation) for e, t in ranked(site))
+        entries = tuple(PlaybookEntry(t.name, e.gain, e.reason, t.citation)
+                        for e, t in ranked(sites.configured(place, answers[0])))
     else:
         run = place.site.run
-        steps = [_step(n, c.kernel, p, [str(a) for a in c.arguments], a, send_source) for n, (c, p, a) in enumerate(
-            zip(run.calls, place.site.profiles, answers, strict=True))]
+        sizes = [sum(place.site.buffer_bytes(a) for a in c.arguments if isinstance(a, str)) for c in run.calls]
+        steps = [_step(n, c.kernel, p, size, [str(a) for a in c.arguments], a, send_source) for n, (c, p, size, a) in (
+            enumerate(zip(run.calls, place.site.profiles, sizes, answers, strict=True)))]
         slots = tuple(
             SlotFacts(b.name, b.type, b.tensor.shape, b.tensor.stride, b.name in run.written, True, b.divisible)
             for b in run.slots) + tuple(SlotFacts(n, "i32", value=v) for n, v in run.integers.items())
@@ -55,12 +59,12 @@ def spot(place: Place | RunPlace, answers: Sequence[Mapping[str, Any]], where: D
         _neighbours(graph, first, last, send_source), entries, atomics)
 
 
-def _step(number: int, kernel: Kernel, profile: StepProfile | None, arguments: Sequence[str],
+def _step(number: int, kernel: Kernel, profile: StepProfile | None, size: int, arguments: Sequence[str],
           answer: Mapping[str, Any], send_source: bool) -> StepFacts:
     text = kernel.source if send_source else scrub.kernel(kernel.source, f"k{number}")
     return StepFacts(
         kernel.name if send_source else f"k{number}", kernel.heuristic, text, tuple(arguments),
-        profile.time_us if profile else None, profile.floor_us if profile else None, profile.bytes if profile else 0,
+        profile.time_us if profile else None, profile.floor_us if profile else None, profile.bytes if profile else size,
         profile.flops if profile else None, tuple(c for c in answer["configs"] if "facts" in c))
 
 

@@ -108,8 +108,11 @@ class Workshop:
             gates.insert(1, GateAnswer("race", trial.won, said))
         elif trial.note and trial.stopped_by is None:
             gates.append(GateAnswer("race", False, words(trial.note)))
+        source, plan = candidate.source, candidate.plan.to_json()
+        if candidate.author == "builtin" and not self.party.send_source:
+            source, plan = scrub.candidate(source, plan)
         return Attempt(candidate.id, spot, direction or candidate.technique, candidate.author, tuple(gates),
-                       trial.step_speedup, candidate.source, candidate.plan.to_json(), candidate.rationale)
+                       trial.step_speedup, source, plan, candidate.rationale)
 
     def before(self) -> list[Attempt]:
         """What the search tried for these spots by itself."""
@@ -134,7 +137,9 @@ def search(shop: Workshop) -> strategy.Outcome:
     """The agents' search over the workshop's spots; what a report says of it goes into `session.said`, figures into
     `agents.json` of the run's folder."""
     session, settings = shop.session, shop.party.settings
-    council = Council([*shop.party.brains, Builtin(shop.ideas, settings.near_optimal)], shop.party.record)
+    # Where nothing is timed, the playbook's first ideas are as good as its further ones, and were tried before.
+    own = (Builtin(shop.ideas, settings.near_optimal),) if shop.device.measured else ()
+    council = Council([*shop.party.brains, *own], shop.party.record)
     outcome = strategy.run(council, shop, settings, shop.before())
     names = ", ".join(b.name for b in shop.party.brains)
     passed = sum(a.passed for a in outcome.attempts)
