@@ -55,11 +55,11 @@ class StepFacts:
     """max(bytes / copy bandwidth, flops / matrix rate)."""
     bytes: int = 0
     """Unique bytes of its buffers, read and written each counted once."""
-    flops: int | None = None
     configs: tuple[Mapping[str, Any], ...] = ()
     """What the compiler tries: `{constexprs, num_warps, num_stages, facts: {registers, spills, ...}}`."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Nsight Compute's, by its own metric names; empty where it was not run."""
+    flops: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class SpotFacts:
     savings_us: float
     """Of one call of the program: what is above the floor, or what fusing is expected to save; 0 if not measured."""
     bound: Bound = "unknown"
-    remark: str = ""
-    """The profiler's evidence for `bound`, if it gave any."""
     neighbours: tuple[NeighbourFacts, ...] = ()
     playbook: tuple[PlaybookEntry, ...] = ()
     float_atomics: bool = False
     """Whether a candidate may use them: only where the compiler's own kernels do."""
+    remark: str = ""
+    """The profiler's evidence for `bound`, if it gave any."""
 
 
 @dataclass(frozen=True)

@@ -190,8 +190,10 @@ class _Search:
             chains = []
             for (chain, told), attempt in zip(answers, attempts, strict=True):
                 parent = chain.question.parent
-                self.memory.tried(attempt, parent.candidate if parent else None)
-                self.council.yields.tried(attempt, number)
+                # A candidate that was there before is no new one, but an answer all the same.
+                if attempt.candidate not in {a.candidate for a in self.memory.attempts}:
+                    self.memory.tried(attempt, parent.candidate if parent else None)
+                    self.council.yields.tried(attempt, number)
                 tried.append(attempt)
                 failure = next((g for g in attempt.gates if not g.passed), None)
                 self.council.became(told, failure.gate if failure else "passed", [attempt.candidate])

@@ -55,7 +55,7 @@ def spot(place: Place | RunPlace, answers: Sequence[Mapping[str, Any]], where: D
                                  place.fusion.citation),)
     made = tuple(steps)
     return SpotFacts(
-        key, _signature(slots), made, slots, place.calls, place.savings_us, bound(made, where, near_optimal), "",
+        key, _signature(slots), made, slots, place.calls, place.savings_us, bound(made, where, near_optimal),
         _neighbours(graph, first, last, send_source), entries, atomics)
 
 
@@ -65,7 +65,7 @@ def _step(number: int, kernel: Kernel, profile: StepProfile | None, size: int, a
     return StepFacts(
         kernel.name if send_source else f"k{number}", kernel.heuristic, text, tuple(arguments),
         profile.time_us if profile else None, profile.floor_us if profile else None, profile.bytes if profile else size,
-        profile.flops if profile else None, tuple(c for c in answer["configs"] if "facts" in c))
+        tuple(c for c in answer["configs"] if "facts" in c), flops=profile.flops if profile else None)
 
 
 def _slots(site: Site) -> tuple[SlotFacts, ...]:

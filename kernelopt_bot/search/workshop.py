@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -142,8 +143,9 @@ def search(shop: Workshop) -> strategy.Outcome:
     council = Council([*shop.party.brains, *own], shop.party.record)
     outcome = strategy.run(council, shop, settings, shop.before())
     names = ", ".join(b.name for b in shop.party.brains)
-    passed = sum(a.passed for a in outcome.attempts)
-    session.said.append(f"agents ({names}): {len(outcome.attempts)} candidates in {outcome.rounds} rounds, {passed} "
+    tried = {a.candidate: a for a in outcome.attempts}
+    passed = sum(a.passed for a in tried.values())
+    session.said.append(f"agents ({names}): {len(tried)} candidates in {outcome.rounds} rounds, {passed} "
                         f"passed the gates of the search; {outcome.ended}")
     session.said.extend(council.notes)
     for line in session.said:
@@ -160,7 +162,9 @@ def bound(plan: Plan, slots: Sequence[SlotFacts]) -> Plan:
     """The plan with the run's slots as they are, and with those that it uses or has to write and does not list."""
     known = {s.name: s for s in slots}
     listed = {p.name: p for p in plan.parameters}
-    used = {a for launch in plan.launches for a in launch.arguments}
+    texts = [t for launch in plan.launches for t in (*launch.arguments, *launch.grid)] + [
+        s.elements for s in plan.scratch]
+    used = {name for text in texts if isinstance(text, str) for name in re.findall(r"[A-Za-z_]\w*", text)}
     names = [*listed, *(s.name for s in slots if s.name not in listed and (s.written or s.name in used))]
     return replace(plan, parameters=tuple(
         Parameter(n, known[n].type, known[n].written, known[n].read, known[n].divisible) if n in known else listed[n]
