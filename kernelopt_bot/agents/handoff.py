@@ -84,9 +84,10 @@ def answer_of(folder: Path, key: str) -> str | None:
             continue
         except OSError as e:
             raise _no_answer(path, e.strerror or "") from e
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise _no_answer(path, "it is no plain file")
         with os.fdopen(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _no_answer(path, "it is no plain file")
             data = stream.read(LONGEST + 1)
         if len(data) > LONGEST:
             raise _no_answer(path, f"it is longer than {LONGEST} bytes")

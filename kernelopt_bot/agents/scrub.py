@@ -34,7 +34,8 @@ GENERATED = frozenset({
 """Inductor's heuristics of kernels that it wrote itself: `user_autotune` is a kernel of the user, `template` may hold a
 part of one."""
 VENDORS = re.compile(r"(extern_kernels|aten|torch\.ops\.aten)(\.[a-z0-9_]{1,60}){1,3}", re.ASCII)
-_PATH = re.compile(r"(?:[A-Za-z]:|~|\.{1,2})?(?:[\\/][\w.@+ -]+)+[\\/]?[\w.@+-]*|\b[\w-]+\.(?:py|json|pt|so|cu|ptx)\b")
+_PATH = re.compile(
+    r"(?:[A-Za-z]:|~|\.{1,2})?(?:[\\/][\w.@+-]+(?: [\w.@+-]+(?=[\\/]))*)+[\\/]?|\b[\w-]+\.(?:py|json|pt|so|cu|ptx)\b")
 _DOTTED = re.compile(r"\b[A-Za-z_]\w*(?:\.\w+)+")
 _QUOTED = re.compile(r"(['\"])(.{0,200}?)\1")
 LONGEST = 2000

@@ -78,7 +78,8 @@ class Workshop:
 
     device = DEVICE
 
-    def __init__(self, spots: Sequence[SpotFacts], judge: Callable[[Proposal], tuple[GateAnswer, float | None]]) -> None:
+    def __init__(self, spots: Sequence[SpotFacts],
+                 judge: Callable[[Proposal], tuple[GateAnswer, float | None]]) -> None:
         self.spots, self._judge = tuple(spots), judge
         self.proposed: list[Proposal] = []
         self.spent = ""
