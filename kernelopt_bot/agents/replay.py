@@ -25,6 +25,7 @@ class Replay:
     def __init__(self, exchanges: Iterable[Exchange]) -> None:
         # The last record of a key counts: it may say what became of it.
         self._known = {e.key: e for e in exchanges}
+        self._signatures = {e.spot: e.signature for e in self._known.values() if e.spot}
 
     def ask(self, questions: Sequence[Question]) -> list[Reply]:
         return [self._reply(q) for q in questions]
@@ -33,7 +34,16 @@ class Replay:
         found = self._known.get(question.key) or self._alike(question)
         if found is None:
             return Reply("unknown", reason="the record has no such question")
-        return Reply(found.outcome, found.text, found.reason, found.prompt, model=found.model)
+        return Reply(found.outcome, self._moved(found.text, question), found.reason, found.prompt, model=found.model)
+
+    def _moved(self, text: str, question: Question) -> str:
+        """An answer about a whole program names its runs: by today's hashes where the compiler has changed since."""
+        present = {s.key for s in question.spots}
+        for old, signature in self._signatures.items():
+            new = [s.key for s in question.spots if s.signature == signature]
+            if question.direction is None and old not in present and len(new) == 1:
+                text = text.replace(old, new[0])
+        return text
 
     def _alike(self, question: Question) -> Exchange | None:
         direction = question.direction
