@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelopt_bot.compiler.artifact import AdoptedKernel
+from kernelopt_bot.compiler.run import runs_of
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.device import roofs
 from kernelopt_bot.errors import KerneloptError
@@ -24,9 +25,10 @@ from kernelopt_bot.search import capturing, workshop
 from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.proposing import Compiler
 from kernelopt_bot.search.result import Trial
+from kernelopt_bot.search.runs import run_places
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.sites import Place, configured, places
-from kernelopt_bot.search.spots import Spot, ideas_for, of_place
+from kernelopt_bot.search.spots import Spot, ideas_for, of_place, of_run
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 from kernelopt_bot.search.workshop import Workshop
@@ -67,22 +69,23 @@ def run(session: Session, worker: Worker, target_name: str, versions: Mapping[st
             if spent := session.budget.exhausted():
                 return spent
             session.progress.update(f"kernel, without a GPU: {place.site.kernel.name}", n, min(PLACES, len(found)))
+            spot = of_place(place)
             for trial in _candidates(session, place, compiler, interpreter, trials, begin + ENOUGH_S):
-                _stitched(session, trial, place, captured, worker, interpreter, trials, versions, class_name)
+                _stitched(session, trial, spot, captured, worker, interpreter, trials, versions, class_name)
         if session.party is not None:
             def judge(spot: Spot, candidates: Sequence[KernelCandidate]) -> list[Trial]:
                 """All three gates that there are without a GPU."""
-                place = spot.place
-                assert isinstance(place, Place)
                 made = []
                 for candidate in candidates:
-                    trial = _judged(session, candidate, place, compiler, interpreter, trials, {})
+                    trial = _judged(session, candidate, spot, compiler, interpreter, trials, {})
                     made.append(trial if trial.stopped_by is not None else _stitched(
-                        session, trial, place, captured, worker, interpreter, trials, versions, class_name))
+                        session, trial, spot, captured, worker, interpreter, trials, versions, class_name))
                 return made
 
-            workshop.search(Workshop.of(session, session.party, trials, compiler, [*map(of_place, found[:PLACES])],
-                                        roofs.pretended(), judge, measured=False))
+            fused = run_places(captured, None, roofs.pretended())
+            shown = [*map(of_run, fused[:PLACES]), *map(of_place, found[:PLACES])]
+            workshop.search(Workshop.of(session, session.party, trials, compiler, shown, roofs.pretended(), judge,
+                                        measured=False))
     return "no GPU: gates 1 to 3 were run, gate 4 was not measured"
 
 
@@ -115,28 +118,27 @@ def _candidates(session: Session, place: Place, compiler: Compiler, interpreter:
     for n, candidate in enumerate(candidates):
         if session.budget.exhausted() or (n and time.monotonic() > until):
             break
-        trial = _judged(session, candidate, place, compiler, interpreter, trials, known)
+        trial = _judged(session, candidate, of_place(place), compiler, interpreter, trials, known)
         if trial.stopped_by is None:
             return (trial,)
     return ()
 
 
-def _judged(session: Session, candidate: KernelCandidate, place: Place, compiler: Compiler, interpreter: Worker,
+def _judged(session: Session, candidate: KernelCandidate, spot: Spot, compiler: Compiler, interpreter: Worker,
             trials: Trials, known: dict[str, Compiled]) -> Trial:
     """Gates 1 and 2 of one candidate."""
-    site = place.site
-    ((first,),) = compiler.judge([Group([candidate], site.kernel, of_place(place).integers)], known)
+    ((first,),) = compiler.judge([Group([candidate], spot.kernel_or_run, spot.integers)], known)
     trial = trials.judged(candidate, first)
     if trial.stopped_by is None:
-        trial = trials.update(trial, correctness.check_kernel(
-            candidate, site.kernel, site.step, place.call, interpreter, lane="interpret", secret=session.secret,
-            precision=session.precision(), budget_s=INTERPRET_S))
+        trial = trials.update(trial, correctness.check_spot(
+            candidate, spot.baseline, spot.arguments(spot.recorded), interpreter, lane="interpret",
+            secret=session.secret, precision=session.precision(), budget_s=INTERPRET_S))
         if not interpreter.alive:
             interpreter.restart()
     return trial
 
 
-def _stitched(session: Session, trial: Trial, place: Place, captured: Captured, worker: Worker, interpreter: Worker,
+def _stitched(session: Session, trial: Trial, spot: Spot, captured: Captured, worker: Worker, interpreter: Worker,
               trials: Trials, versions: Mapping[str, Any], class_name: str) -> Trial:
     """Gate 3 on the whole interpreted program with the candidate in it, and gate 4's answer."""
     candidate = trial.candidate
@@ -149,7 +151,9 @@ def _stitched(session: Session, trial: Trial, place: Place, captured: Captured, 
         graph = captured.program.graphs[candidate.graph]
         references = worker.call("reference_graph", {"graph": graph.index, "secret": session.secret}, timeout=TIMEOUT_S)
         draws = lend(references["draws"], worker.scratch, interpreter.scratch)
-        expected = sum(s.hash == candidate.run_hash for s in graph.steps)
+        own = [s.hash for s in graph.steps] if spot.run is None else [
+            r.hash for r in runs_of(graph, len(candidate.steps))]
+        expected = own.count(candidate.run_hash)
         answer = interpreter.call("check_interpreted", {
             "source": graph.source, "artifact": str(stack.folder), "expected": expected, "draws": draws,
             "precision": session.precision()}, timeout=TIMEOUT_S)
@@ -158,7 +162,7 @@ def _stitched(session: Session, trial: Trial, place: Place, captured: Captured, 
     verdict = judged("model", judge)
     if not interpreter.alive:
         interpreter.restart()
-    verdict = replace(verdict, evidence={**verdict.evidence, "lane": "interpreter", "calls": place.calls})
+    verdict = replace(verdict, evidence={**verdict.evidence, "lane": "interpreter", "calls": spot.calls})
     trial = trials.update(trial, verdict)
     if trial.stopped_by is None:
         settings = performance.Settings()
