@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from kernelopt_bot.agents.brain import Role
 from kernelopt_bot.contract.candidate import Launch, Parameter, Plan, Scalar, Scratch
@@ -22,6 +22,17 @@ BRACES = 200
 Line = Annotated[str, Field(max_length=400)]
 Text = Annotated[str, Field(max_length=4000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _word(value: object) -> object:
+    """A name that may stand in the first line of a file: no colon and no equals sign, which could name a coding."""
+    return " ".join(re.sub(r"[^A-Za-z0-9 ,._+/()-]", " ", value).split()) if isinstance(value, str) else value
+
+
+def _ascii(value: object) -> object:
+    """Printable ASCII, since it becomes a comment of a source file."""
+    return "".join(c if " " <= c <= "~" else "?" if c.isprintable() else " " for c in value) if (
+        isinstance(value, str)) else value
 
 
 class _Answer(BaseModel):
@@ -48,7 +59,7 @@ class DirectionAnswer(_Answer):
     """One plan: where, by which idea, how much may be expected."""
 
     spot: Name = Field(description="The spot's key, as given.")
-    name: Annotated[str, Field(min_length=1, max_length=80)] = Field(
+    name: Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=80)] = Field(
         description="A short name of the idea; the same idea always has the same name.")
     idea: Text = Field(description="What the device code does differently, in a few sentences.")
     expected_gain: float = Field(default=1.0, ge=0.0, le=1000.0, description="Expected speedup of the spot.")
@@ -130,7 +141,8 @@ class CandidateAnswer(_Answer):
     source: str = Field(min_length=1, max_length=200_000, description=(
         "Imports that are permitted, constants and @triton.jit functions, nothing else."))
     plan: PlanAnswer
-    why: Text = Field(default="", description="Why it is faster, in a sentence or two.")
+    why: Annotated[Text, BeforeValidator(_ascii)] = Field(
+        default="", description="Why it is faster, in a sentence or two.")
 
 
 class SummaryAnswer(_Answer):

@@ -124,12 +124,15 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class GateAnswer:
-    """How a gate answered, with its numbers in words. `gate` also `contract`, `compile`, `race`, `answer`."""
+    """How a gate answered, with its numbers in words. `gate` also `race` (too slow) and `run` (it crashed in the race).
+    """
 
     gate: str
     passed: bool
     reason: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    measured: bool = True
+    """False where the gate could not say: no doing of the candidate."""
 
 
 @dataclass(frozen=True)

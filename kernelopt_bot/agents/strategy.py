@@ -197,8 +197,8 @@ class _Search:
                 tried.append(attempt)
                 failure = next((g for g in attempt.gates if not g.passed), None)
                 self.council.became(told, failure.gate if failure else "passed", [attempt.candidate])
-                # A race lost is no error: it is the planner's to think of something else.
-                if failure is None or failure.gate == "race":
+                # A race lost is no error: it is the planner's to think of something else. Nor is what nobody measured.
+                if failure is None or failure.gate == "race" or not failure.measured:
                     continue
                 error = _NUMBERS.sub("#", f"{failure.gate}: {failure.reason}")
                 if error not in chain.errors:

@@ -18,6 +18,7 @@ from kernelopt_bot.agents.party import Party
 from kernelopt_bot.contract.candidate import KernelCandidate, Parameter, Plan
 from kernelopt_bot.device.profile import Roofs
 from kernelopt_bot.errors import KerneloptError
+from kernelopt_bot.gates.verdict import Status
 from kernelopt_bot.search import facts, runs, sites
 from kernelopt_bot.search.proposing import Compiler
 from kernelopt_bot.search.result import Trial
@@ -102,13 +103,13 @@ class Workshop:
         candidate = trial.candidate
         assert isinstance(candidate, KernelCandidate)
         words = (lambda text: text) if self.party.send_source else scrub.message
-        gates = [GateAnswer(v.gate, v.lets_on, words(v.reason), _figures(v.gate, v.evidence)) for v in trial.verdicts
-                 if v.gate != "performance"]
+        gates = [GateAnswer(v.gate, v.lets_on, words(v.reason), _figures(v.gate, v.evidence),
+                            v.status is not Status.NOT_MEASURED) for v in trial.verdicts if v.gate != "performance"]
         if trial.after_us is not None and trial.before_us is not None and trial.step_speedup is not None:
             said = f"{trial.before_us:.2f} us before, {trial.after_us:.2f} us after: {trial.step_speedup:.3f}x"
             gates.insert(1, GateAnswer("race", trial.won, said))
         elif trial.note and trial.stopped_by is None:
-            gates.append(GateAnswer("race", False, words(trial.note)))
+            gates.append(GateAnswer("run", False, words(trial.note)))
         source, plan = candidate.source, candidate.plan.to_json()
         if candidate.author == "builtin" and not self.party.send_source:
             source, plan = scrub.candidate(source, plan)

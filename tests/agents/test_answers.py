@@ -96,3 +96,14 @@ def test_a_hostile_text_costs_little() -> None:
 def test_clean_keeps_what_is_code() -> None:
     assert clean(SOURCE) == SOURCE
     assert clean("\n\n" + SOURCE + "\n   \n") == SOURCE
+
+
+def test_names_and_reasons_can_stand_in_comments() -> None:
+    """A direction is named in the first line of a kernel file, where `coding: ...` would mean something."""
+    answer = read("planner", json.dumps({"directions": [
+        {"spot": "s", "name": "tiles \u2713 # coding: utf-7\n=1", "idea": "i"}]}))
+    assert isinstance(answer, PlannerAnswer) and answer.directions[0].name == "tiles coding utf-7 1"
+    candidate = read("executor", candidate_text(why="2\u00d7 faster\nimport os"))
+    assert isinstance(candidate, CandidateAnswer) and candidate.why == "2? faster import os"
+    with pytest.raises(Malformed, match="name"):
+        read("planner", json.dumps({"directions": [{"spot": "s", "name": "\u2713", "idea": "i"}]}))

@@ -72,9 +72,11 @@ def test_the_same_error_twice_ends_a_chain_whatever_its_figures() -> None:
     assert [q.attempt for q in scripted.asked if q.role == "executor"] == [0, 1]
 
 
-def test_a_lost_race_is_not_sent_back() -> None:
+@pytest.mark.parametrize("gate", [GateAnswer("race", False, "0.9x"), GateAnswer(
+    "correctness", False, "out of time: zero did not run", measured=False)])
+def test_what_is_no_error_is_not_sent_back(gate: GateAnswer) -> None:
     scripted = brain(plans((A.key, "tiles")))
-    shop = Workshop([A], lambda p: (GateAnswer("race", False, "0.9x"), 0.9))
+    shop = Workshop([A], lambda p: (gate, 0.9))
     strategy.run(Council([scripted]), shop, Strategy(rounds=1, plans=1, retries=4))
     assert len(shop.proposed) == 1
 
