@@ -227,6 +227,8 @@ def _ended_after(stream: Any, seconds: float) -> Iterator[threading.Event]:
 
 _TOO_LONG = ("context length", "context_length", "maximum context", "context window", "context size", "too many tokens",
              "prompt is too long", "input is too long", "reduce the length")
+_MAYBE_MADE = (408, 409, 504, 524)
+"""Statuses of proxies that lost patience: the answer may have been made, and billed. Other errors are not billed."""
 _NO_QUOTA = ("insufficient_quota", "exceeded your current quota", "billing", "credit balance")
 
 
@@ -251,7 +253,7 @@ def _refused(error: openai.APIStatusError, sent: dict[str, Any]) -> ModelError:
         misunderstood.said, misunderstood.sent = said, sent
         return misunderstood
     if status in (408, 409, 425) or status >= 500:
-        return ModelError("server", what, retry_after_s=asked)
+        return ModelError("server", what, retry_after_s=asked, unsent=status not in _MAYBE_MADE)
     return ModelError("rejected", what)
 
 

@@ -12,9 +12,8 @@ from kernelopt_bot.agents.client import Client
 from kernelopt_bot.agents.messages import FATAL, PASSING, Answer, Kind, ModelError, Request, Spent
 from kernelopt_bot.agents.prompts import render
 from kernelopt_bot.agents.settings import Agents
-from kernelopt_bot.agents.spend import Ledger
+from kernelopt_bot.agents.spend import LEDGER, Ledger
 
-LEDGER = "spend.jsonl"
 LOST_AFTER = 3
 """Questions in a row that no repetition helped: the server is taken for lost then."""
 _OUTCOMES: dict[Kind, Outcome] = {

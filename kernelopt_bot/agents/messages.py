@@ -23,7 +23,7 @@ PASSING: frozenset[Kind] = frozenset(
 FATAL: frozenset[Kind] = frozenset({"denied", "no_quota", "no_model"})
 """Faults that every further request would meet."""
 FREE: frozenset[Kind] = frozenset({"rate_limited", "denied", "no_quota", "no_model", "rejected", "too_long"})
-"""Faults met before a token was made. What a server error, a time-out or a cut answer cost nobody says."""
+"""Faults met before a token was made. What a time-out or a cut answer cost nobody says."""
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,8 @@ def _response_usage(usage: Any) -> Tokens | None:
 
 def _usage(given: object, given_details: Any, made: object, made_details: Any) -> Tokens | None:
     counts = [_count(x) for x in (given, made)]
-    if counts[0] is None or counts[1] is None:
+    # Some servers fill in zeros where they do not count.
+    if counts[0] is None or counts[1] is None or counts[0] + counts[1] == 0:
         return None
     cached = _count(getattr(given_details, "cached_tokens", None)) or 0
     reasoning = _count(getattr(made_details, "reasoning_tokens", None)) or 0

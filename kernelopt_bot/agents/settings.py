@@ -123,11 +123,15 @@ class Agents(_Section):
 
     @model_validator(mode="after")
     def _known_prices(self) -> Agents:
-        if self.limits.money_usd is not None and self.model:
-            unknown = sorted({self.of(role).model for role in ROLES} - {p.model for p in self.prices})
-            if unknown:
-                raise ValueError(f"limits.money_usd is set, but prices has no entry for the model {unknown[0]}")
+        if self.limits.money_usd is not None and (unknown := self.unpriced):
+            raise ValueError(f"limits.money_usd is set, but prices has no entry for the model {unknown[0]}")
         return self
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """Models that a role asks and that have no price."""
+        asked = {self.of(role).model for role in ROLES} if self.model else set()
+        return tuple(sorted(asked - {p.model for p in self.prices}))
 
     def of(self, role: Role) -> RoleModel:
         """What holds for a role; `temperature` stays None where the server's own is wanted."""

@@ -24,6 +24,8 @@ from kernelopt_bot.agents.messages import Spent, Tokens
 from kernelopt_bot.agents.settings import Limits, Price
 from kernelopt_bot.errors import InputError, Unavailable
 
+LEDGER = "spend.jsonl"
+"""In the run's folder."""
 SCHEMA = 1
 LEAST_S = 1.0
 """A call that may not last a second is not made."""
@@ -234,6 +236,26 @@ class Ledger:
             raise _unwritable(e) from e
 
 
+def recorded(path: Path) -> Spending:
+    """What a ledger's file says, without touching it: the run may still be going on. Lines that cannot be read are left
+    out; `reserved` is what was reserved and never settled, under way or lost."""
+    settled, wall_s, unpriced = Cost(), 0.0, False
+    roles: dict[str, Cost] = {}
+    pending: dict[int, Cost] = {}
+    for line in path.read_bytes().splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            data = json.loads(line)
+            cost, role = Cost(**data["cost"]), str(data["role"])
+            wall_s, unpriced = max(wall_s, float(data["wall_s"])), unpriced or bool(data["unpriced"])
+            if data["state"] == "reserved":
+                pending[int(data["id"])] = cost
+                continue
+            pending.pop(int(data["id"]), None)
+            settled += cost
+            roles[role] = roles.get(role, Cost()) + cost
+    return Spending(settled, sum(pending.values(), Cost()), wall_s, roles, unpriced)
+
+
 def tightened(limits: Limits, money_usd: float | None) -> Limits:
     """The limits with no more money than `money_usd`."""
     if money_usd is None or (limits.money_usd is not None and limits.money_usd <= money_usd):
@@ -253,5 +275,5 @@ def _nano(price: Price | None, usage: Tokens) -> int:
 
 def _unwritable(error: OSError) -> Unavailable:
     return Unavailable(f"what the model costs cannot be recorded: {error.strerror or type(error).__name__}",
-                       where="spend.jsonl", fix="choose a run folder that can be written; no call was made")
+                       where=LEDGER, fix="choose a run folder that can be written; no call was made")
 

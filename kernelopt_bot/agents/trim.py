@@ -84,7 +84,7 @@ def _minor_spots(q: Question) -> tuple[Question, str] | None:
 
 
 def _parent(q: Question) -> tuple[Question, str] | None:
-    if q.parent is None or not q.history or not q.parent.source:
+    if q.parent is None or not q.history or not q.parent.source or q.role == "summarizer":
         return None
     return replace(q, parent=replace(q.parent, source="", plan=None)), "the source of the candidate to start from"
 
