@@ -175,7 +175,7 @@ def _contract(candidate: KernelCandidate, group: Group, allow_float_atomics: boo
     if not broken:
         broken = _binding(candidate.plan, baseline) if isinstance(baseline, Kernel) else _run_binding(
             candidate.plan, baseline)
-    if not broken and not allow_float_atomics and not any(has_float_atomics(k) for k in kernels):
+    if not broken and not allow_float_atomics and not any(_has_float_atomics(k) for k in kernels):
         broken = [Violation(0, "atomics", f"float atomics on {name}, where the baseline has none")
                   for name in plan_contract.float_atomics(candidate.plan, candidate.source)]
     if not broken:
@@ -232,7 +232,7 @@ def _calls(source: str) -> Iterable[ast.Call]:
         return []
 
 
-def has_float_atomics(kernel: Kernel) -> bool:
+def _has_float_atomics(kernel: Kernel) -> bool:
     """Whether Inductor's own kernel updates a floating buffer atomically: it names the buffer first in the address."""
     floats = {n for n, t in kernel.signature.items() if t.removeprefix("*") in plan_contract.FLOATS and t[:1] == "*"}
     return any(

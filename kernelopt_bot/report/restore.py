@@ -95,7 +95,6 @@ class _Target(_Part):
     origin: Literal["convention", "config", "command"]
     closure: tuple[_Text, ...]
     inputs_origin: _Text
-    agents: tuple[_Text, ...] = ()
     error: _Text
     error_kind: _Text
     headline: Comparison | None
@@ -106,6 +105,7 @@ class _Target(_Part):
     peak_memory: Mapping[str, int]
     spent: Mapping[str, float]
     profile: Profile | None
+    agents: tuple[_Text, ...] = ()
 
 
 class _Baseline(_Part):

@@ -17,7 +17,6 @@ from kernelopt_bot.agents.brain import DeviceFacts, NeighbourFacts, PlaybookEntr
 from kernelopt_bot.compiler._runtime import read_kernel
 from kernelopt_bot.compiler.program import Graph, Kernel, Step
 from kernelopt_bot.device.profile import Roofs, StepProfile
-from kernelopt_bot.gates.static import has_float_atomics
 from kernelopt_bot.playbook.technique import Site, ranked
 from kernelopt_bot.search import sites
 from kernelopt_bot.search.runs import RunPlace
@@ -38,7 +37,7 @@ def spot(place: Place | RunPlace, answers: Sequence[Mapping[str, Any]], where: D
         names = [a.name for a in site.step.arguments]
         steps = [_step(0, site.kernel, site.profile, site.total_bytes, names, answers[0], send_source)]
         slots, graph, last = _slots(site), site.graph, site.step
-        key, first, atomics = site.step.hash, site.step, has_float_atomics(site.kernel)
+        key, first, atomics = site.step.hash, site.step, _atomics(site.kernel)
         entries = tuple(PlaybookEntry(t.name, e.gain, e.reason, t.citation)
                         for e, t in ranked(sites.configured(place, answers[0])))
     else:
@@ -50,7 +49,7 @@ def spot(place: Place | RunPlace, answers: Sequence[Mapping[str, Any]], where: D
             SlotFacts(b.name, b.type, b.tensor.shape, b.tensor.stride, b.name in run.written, True, b.divisible)
             for b in run.slots) + tuple(SlotFacts(n, "i32", value=v) for n, v in run.integers.items())
         graph, key, first, last = run.graph, run.hash, run.calls[0].step, run.calls[-1].step
-        atomics = any(has_float_atomics(k) for k in run.kernels)
+        atomics = any(map(_atomics, run.kernels))
         entries = (PlaybookEntry(place.fusion.name, place.expected.gain, place.expected.reason,
                                  place.fusion.citation),)
     made = tuple(steps)
@@ -66,6 +65,11 @@ def _step(number: int, kernel: Kernel, profile: StepProfile | None, size: int, a
         kernel.name if send_source else f"k{number}", kernel.heuristic, text, tuple(arguments),
         profile.time_us if profile else None, profile.floor_us if profile else None, profile.bytes if profile else size,
         tuple(c for c in answer["configs"] if "facts" in c), flops=profile.flops if profile else None)
+
+
+def _atomics(kernel: Kernel) -> bool:
+    """Whether it may update floats atomically. A hint for whoever writes a candidate; gate 1 looks at the buffers."""
+    return "tl.atomic_" in kernel.source
 
 
 def _slots(site: Site) -> tuple[SlotFacts, ...]:
