@@ -29,6 +29,8 @@ from kernelopt_bot.search.trials import Trials
 
 IDEAS_EACH, IDEAS = 12, 40
 """Of the built-in brain for one spot: of a technique, and together. The search's own pass takes fewer."""
+NOTES = 8
+"""What a report repeats of the brains' failures; `agents.json` has them all."""
 Judge = Callable[[Spot, Sequence[KernelCandidate]], Sequence[Trial]]
 """Candidates of one spot through the gates, each recorded, in order."""
 
@@ -148,7 +150,7 @@ def search(shop: Workshop) -> strategy.Outcome:
     passed = sum(a.passed for a in tried.values())
     session.said.append(f"agents ({names}): {len(tried)} candidates in {outcome.rounds} rounds, {passed} "
                         f"passed the gates of the search; {outcome.ended}")
-    session.said.extend(council.notes)
+    session.said.extend(council.notes[:NOTES])
     for line in session.said:
         session.progress.note(line)
     data = {"schema": 1, "rounds": outcome.rounds, "ended": outcome.ended, "notes": council.notes,
