@@ -88,17 +88,17 @@ class Memory:
         return attempt.speedup is not None and (
             attempt.speedup >= self.settings.memory_gain or attempt.speedup <= 1 / self.settings.memory_loss)
 
-    def sum_up(self, attempt: Attempt, answer: SummaryAnswer, bound: Bound) -> bool:
-        """Appends or replaces an experience; of a full queue the oldest goes. False where nothing was kept."""
+    def sum_up(self, attempt: Attempt, answer: SummaryAnswer, bound: Bound) -> Experience | None:
+        """Appends or replaces an experience; of a full queue the oldest goes. None where nothing was kept."""
         if answer.action == "skip" or not self.settings.memory:
-            return False
+            return None
         made = Experience(answer.lesson, attempt.direction, attempt.speedup or 1.0, attempt.passed, bound,
                           attempt.source if attempt.passed else "")
         if answer.action == "replace" and answer.replaces is not None and answer.replaces < len(self.experiences):
             self.experiences[answer.replaces] = made
         else:
             self.experiences = [*self.experiences, made][-self.settings.memory:]
-        return True
+        return made
 
 
 def diverse(attempts: Sequence[Attempt], chains: dict[str, str], most: int) -> list[Attempt]:

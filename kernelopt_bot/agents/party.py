@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelopt_bot.agents.brain import Brain, Exchange
+from kernelopt_bot.agents.lessons import Lessons
 from kernelopt_bot.agents.strategy_settings import Strategy
 
 
@@ -18,6 +19,8 @@ class Party:
     record: Callable[[Exchange], None]
     settings: Strategy
     send_source: bool = False
+    lessons: Lessons | None = None
+    """Of earlier searches of the repository."""
 
 
 Gather = Callable[[Path], Party | None]

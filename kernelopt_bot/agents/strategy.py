@@ -67,18 +67,24 @@ class Outcome:
     attempts: tuple[Attempt, ...]
     experiences: tuple[Experience, ...]
     ended: str
+    learnt: tuple[tuple[str, Experience], ...] = ()
+    """Experiences of this search, each with the key of its spot."""
 
 
-def run(council: Council, workshop: Workshop, settings: Strategy, before: Sequence[Attempt] = ()) -> Outcome:
+def run(council: Council, workshop: Workshop, settings: Strategy, before: Sequence[Attempt] = (),
+        known: Sequence[Experience] = ()) -> Outcome:
     """Asks and tries until a limit is reached or nobody has a further idea. `before`: what the search tried by
-    itself."""
-    return _Search(council, workshop, settings, before).run()
+    itself; `known`: experiences of earlier searches."""
+    return _Search(council, workshop, settings, before, known).run()
 
 
 class _Search:
-    def __init__(self, council: Council, workshop: Workshop, settings: Strategy, before: Sequence[Attempt]) -> None:
+    def __init__(self, council: Council, workshop: Workshop, settings: Strategy, before: Sequence[Attempt],
+                 known: Sequence[Experience]) -> None:
         self.council, self.workshop, self.settings = council, workshop, settings
         self.memory = Memory(settings, before)
+        self.memory.experiences = list(known)[-settings.memory:] if settings.memory else []
+        self.learnt: list[tuple[str, Experience]] = []
         for attempt in before:
             council.yields.tried(attempt, 0)
         self.spots: dict[str, SpotFacts] = {s.key: s for s in list(workshop.spots)[:settings.spots]}
@@ -109,7 +115,7 @@ class _Search:
         return f"{waiting} questions wait for their answers" if waiting else ""
 
     def outcome(self, rounds: int, ended: str) -> Outcome:
-        return Outcome(rounds, tuple(self.made), tuple(self.memory.experiences), ended)
+        return Outcome(rounds, tuple(self.made), tuple(self.memory.experiences), ended, tuple(self.learnt))
 
     def profile(self) -> None:
         """What limits each spot: by arithmetic where times are known, else in a brain's words."""
@@ -237,8 +243,10 @@ class _Search:
                 experiences=tuple(self.memory.experiences))
             for told in self.council.ask(brains[0], [question]):
                 if isinstance(told.answer, SummaryAnswer):
-                    kept = self.memory.sum_up(attempt, told.answer, spot.bound)
-                    self.council.became(told, "remembered" if kept else "skipped", [attempt.candidate])
+                    made = self.memory.sum_up(attempt, told.answer, spot.bound)
+                    if made is not None:
+                        self.learnt.append((spot.key, made))
+                    self.council.became(told, "remembered" if made else "skipped", [attempt.candidate])
 
 
 def _proposal(chain: _Chain, told: Told) -> Proposal:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kernelopt_bot.agents import assemble
+from kernelopt_bot.agents.lessons import Lessons
 from kernelopt_bot.cli.optimize import overridden
 from kernelopt_bot.cli.progress import shown
 from kernelopt_bot.config import Config, Traced
@@ -52,12 +53,18 @@ def search(repository: Repository, job: Job, traced: Traced, folder: Path) -> Se
                 verified = _verified(found, config, clean.root, progress)
             if job.operation == "optimize":
                 finished = run_all(found.targets, config=config, root=clean.root, base=Path.cwd(), folder=folder,
-                                   progress=progress, gather=assemble.gather(config.agents))
+                                   progress=progress, gather=assemble.gather(config.agents, lessons=_lessons(job)))
     run = RunResult(
         finished.results, shlex.join(["kernelopt", "optimize", *(f"{t.path}:{t.entry}" for t in found.targets)]),
         skipped=found.skipped, base_sha=found.base, head_sha=found.head, repository=job.repository,
         pull_request=job.number or None, stopped=finished.stopped)
     return Searched(finished, run, verified)
+
+
+def _lessons(job: Job) -> Lessons:
+    """Of this repository; only runs of its default branch, and never a fork's, add to them."""
+    own = not job.is_fork and job.pull_request is None and job.source_branch == job.default_branch
+    return Lessons.of(job.repository or str(Path.cwd()), writes=own)
 
 
 def asked_for(config: Config, command: Command | None) -> Config:

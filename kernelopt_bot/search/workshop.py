@@ -14,6 +14,7 @@ from kernelopt_bot.agents import scrub, strategy
 from kernelopt_bot.agents.brain import Attempt, DeviceFacts, GateAnswer, Proposal, SlotFacts, SpotFacts
 from kernelopt_bot.agents.builtin import Builtin
 from kernelopt_bot.agents.council import Council
+from kernelopt_bot.agents.lessons import structure
 from kernelopt_bot.agents.party import Party
 from kernelopt_bot.contract.candidate import KernelCandidate, Parameter, Plan
 from kernelopt_bot.device.profile import Roofs
@@ -144,7 +145,18 @@ def search(shop: Workshop) -> strategy.Outcome:
     # Where nothing is timed, the playbook's first ideas are as good as its further ones, and were tried before.
     own = (Builtin(shop.ideas, settings.near_optimal),) if shop.device.measured else ()
     council = Council([*shop.party.brains, *own], shop.party.record)
-    outcome = strategy.run(council, shop, settings, shop.before())
+    lessons = shop.party.lessons
+    known = lessons.find(shop.spots, settings.memory) if lessons else []
+    if not shop.party.send_source:
+        # They may come of a run that sent more.
+        known = [replace(e, lesson=scrub.message(e.lesson)) for e in known]
+    outcome = strategy.run(council, shop, settings, shop.before(), known)
+    if lessons is not None:
+        keys = {s.key: structure(s) for s in shop.spots}
+        try:
+            lessons.learn([(keys[spot], experience) for spot, experience in outcome.learnt])
+        except OSError as e:
+            session.progress.note(f"agents: what was learnt could not be kept: {e.strerror}")
     names = ", ".join(b.name for b in shop.party.brains)
     tried = {a.candidate: a for a in outcome.attempts}
     passed = sum(a.passed for a in tried.values())
