@@ -92,9 +92,9 @@ def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path
             progress: Progress, gather: Gather = nobody) -> Finished:
     """Optimise the targets of the checkout `root`. What is finished survives whatever happens to the next one.
 
-    `base` is where a relative `environment.python` starts; `folder` is the run's; `gather` makes the brains that a
-    target's search has beside the built-in one. Raises UserError before the first
-    target only: no such device, device busy, no jail, no interpreter. A bug is in `Finished.bug`.
+    `base` is where a relative `environment.python` starts; `folder` is the run's. `gather`: the brains that a target's
+    search has beside the built-in one. Raises UserError before the first target only: no such device, device busy, no
+    jail, no interpreter. A bug is in `Finished.bug`.
     """
     device, lane = device_of(config)
     python = interpreter_of(config, base)
@@ -114,7 +114,7 @@ def _each(targets: Sequence[Target], config: Config, root: Path, folder: Path, j
     for target in targets:
         try:
             session = _session(target, config, root, folder, jail, python, device, lane, device_s, progress,
-                               gather(folder / target.name))
+                               party=gather(folder / target.name))
             result = optimise(session, target)
             device_s = session.budget.left().device_s
             results.append(result)
@@ -144,7 +144,7 @@ def forget(scratch: Path) -> None:
 
 
 def _session(target: Target, config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
-             lane: Lane, device_s: float, progress: Progress, party: Party | None = None) -> Session:
+             lane: Lane, device_s: float, progress: Progress, *, party: Party | None = None) -> Session:
     own = folder / target.name
     limits = config.budget
     return Session(

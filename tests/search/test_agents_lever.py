@@ -90,7 +90,7 @@ def search(tmp_path: Path, brain: Scripted, **numbers: Any) -> tuple[list[Kept],
     party = Party((brain,), kept.append, Strategy(**{"rounds": 1, "plans": 1, "retries": 2, **numbers}))
     session = _session(
         Target("net", "net.py", "Model", "get_inputs"), Config(), tmp_path, tmp_path / "run", cast(Jail, None),
-        "python", "cuda:0", "cuda", 60.0, Silent(), party)
+        "python", "cuda:0", "cuda", 60.0, Silent(), party=party)
     trials = Trials(session.archive, session.budget)
     worker = FakeWorker(tmp_path)
     work = KernelSearch(session, cast(Worker, worker), trials, tmp_path)

@@ -70,7 +70,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replayed]:
     config = Config.model_validate({"version": 1, "device": "cpu", "levers": ("kernel",), "agents": {
         "search": {"rounds": 2, "plans": 2, "retries": 2}}})
     party = assemble.gather(config.agents, "replay", RECORD)(folder / "net")
-    session = _session(target, config, root, folder, jail, sys.executable, "cpu", "cpu", 60.0, Silent(), party)
+    session = _session(target, config, root, folder, jail, sys.executable, "cpu", "cpu", 60.0, Silent(), party=party)
     trials = Trials(session.archive, session.budget)
     with session.model_worker("model") as worker:
         versions = worker.call("hello", {}, timeout=120)
