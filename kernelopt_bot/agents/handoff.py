@@ -17,6 +17,7 @@ from kernelopt_bot.agents import answers
 from kernelopt_bot.agents.brain import Exchange, Prompt, Question, Render, Reply, Role
 from kernelopt_bot.contract import source as contract
 from kernelopt_bot.errors import InputError, Unavailable
+from kernelopt_bot.process import redact
 
 ANSWERS = (".answer.md", ".answer.json", ".answer.txt")
 LONGEST = 1 << 20
@@ -143,10 +144,10 @@ def _page(role: Role, key: str, prompt: Prompt | None) -> str:
 
 
 def _put(path: Path, text: str) -> None:
-    """Whole or not at all, and never through a link."""
+    """Whole or not at all, never through a link, and without a secret of this process."""
     made = path.with_name(f".{path.name}.new")
     made.unlink(missing_ok=True)
-    made.write_text(text, encoding="utf-8")
+    made.write_text(redact(text), encoding="utf-8")
     os.replace(made, path)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,28 @@ def test_a_choice_that_lacks_something_says_so(choice: assemble.Choice, words: s
 def test_a_record_that_cannot_be_read_is_said_before_the_search(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no recorded exchange"):
         assemble.gather(Agents(), "replay", tmp_path)
+
+
+def test_the_search_reaches_no_model_client() -> None:
+    """Over everything that the search's modules import of the package, at any depth and anywhere in a file."""
+    package = Path(assemble.__file__).parents[1]
+
+    def imported(module: str) -> set[str]:
+        path = package.parent / Path(*module.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text())) if path.is_file() else ():
+            if isinstance(node, ast.Import):
+                found |= {a.name for a in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found |= {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
+        return found
+
+    left = [f"kernelopt_bot.search.{p.stem}" for p in (package / "search").glob("*.py")]
+    seen = set(left)
+    while left:
+        fresh = imported(left.pop()) - seen
+        seen |= fresh
+        left += [m for m in fresh if m.startswith("kernelopt_bot")]
+    assert "kernelopt_bot.agents.strategy" in seen
+    assert not {"openai", "kernelopt_bot.agents.client", "kernelopt_bot.agents.llm"} & seen
