@@ -202,7 +202,8 @@ class _Search:
                     self.council.yields.tried(attempt, number)
                 tried.append(attempt)
                 failure = next((g for g in attempt.gates if not g.passed), None)
-                self.council.became(told, failure.gate if failure else "passed", [attempt.candidate])
+                unfinished = "passed" if attempt.passed else "not judged"
+                self.council.became(told, failure.gate if failure else unfinished, [attempt.candidate])
                 # A race lost is no error: it is the planner's to think of something else. Nor is what nobody measured.
                 if failure is None or failure.gate == "race" or not failure.measured:
                     continue

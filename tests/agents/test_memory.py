@@ -78,6 +78,13 @@ def test_thresholds_of_gain_and_loss(speedup: float | None, worth: bool) -> None
     assert Memory(Strategy()).noteworthy(attempt("a", speedup)) is worth
 
 
+def test_nothing_passes_that_gate_2_was_not_asked_about() -> None:
+    """Of the search's own pass only the fastest are checked."""
+    raced = attempt("a", 3.0, gates=(GateAnswer("static", True), GateAnswer("race", True)))
+    assert not raced.passed and reward(raced) == 0.0 and not attempt("b", gates=()).passed
+    assert Memory(Strategy(), [raced]).beam("s") == []
+
+
 def test_a_meltdown_is_few_directions_in_a_whole_window() -> None:
     memory = Memory(Strategy(meltdown_window=6, meltdown_directions=2))
     memory.plans = ["a", "b", "a", "b", "a"]

@@ -81,6 +81,13 @@ def test_what_is_no_error_is_not_sent_back(gate: GateAnswer) -> None:
     assert len(shop.proposed) == 1
 
 
+def test_what_nobody_could_judge_is_no_pass_and_not_sent_back() -> None:
+    scripted = brain(plans((A.key, "tiles")))
+    shop = Workshop([A], lambda p: (GateAnswer("static", True), None))
+    outcome = strategy.run(Council([scripted]), shop, Strategy(rounds=1, plans=1, retries=4))
+    assert len(shop.proposed) == 1 and not outcome.attempts[0].passed
+
+
 def test_what_passed_is_where_the_next_round_starts() -> None:
     scripted = brain(plans((A.key, "tiles")))
     shop = Workshop([A], fine)
