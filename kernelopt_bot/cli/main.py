@@ -34,6 +34,7 @@ COMMANDS = {
     "check": "kernelopt_bot.cli.check",
     "sweep": "kernelopt_bot.cli.sweep",
     "trace": "kernelopt_bot.cli.trace",
+    "handoff": "kernelopt_bot.cli.handoff",
 }
 """Command -> module with a click command named `command`; imported only when asked for."""
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import click
 from pydantic import ValidationError
 
+from kernelopt_bot.agents import assemble
+from kernelopt_bot.agents.lessons import Lessons
 from kernelopt_bot.cli import outcome
 from kernelopt_bot.cli.progress import shown
 from kernelopt_bot.config import Config, explained, load
@@ -56,9 +58,15 @@ def end_in_time(deadline: Deadline) -> None:
 @click.option("--sandbox", type=click.Choice(["auto", "docker", "bubblewrap", "landlock", "process"]), default=None,
               help="Jail for executed code, instead of the configured one.")
 @click.option("--budget", type=click.FloatRange(min=1), default=None, help="Wall seconds for a target.")
+@click.option("--brain", type=click.Choice([c for c in assemble.CHOICES if c]), default=None,
+              help="Who proposes beside the built-in techniques: by default the configured model, if there is one.")
+@click.option("--handoff", type=click.Path(path_type=Path, file_okay=False), default=None,
+              help="Folder of --brain handoff: questions are written there, answers read.")
+@click.option("--replay", type=click.Path(path_type=Path, exists=True), default=None,
+              help="Record of --brain replay: a run's folder, its exchanges.jsonl, or a handoff folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print report.json instead of the report.")
 def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sandbox: str | None, budget: float | None,
-            as_json: bool) -> int:
+            brain: assemble.Choice | None, handoff: Path | None, replay: Path | None, as_json: bool) -> int:
     """Search for faster kernels for models named by hand.
 
     A model is a class in a file with example inputs beside it (get_inputs, and get_init_inputs for its
@@ -71,14 +79,18 @@ def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sand
         raise InputError("the models do not belong to one project", where=", ".join(specs),
                          fix="optimise the models of one project at a time")
     config = overridden(load(root), levers=levers, device=device, sandbox=sandbox, budget=budget)
+    gather = assemble.gather(config.agents, brain or ("handoff" if handoff else "replay" if replay else ""),
+                             handoff.absolute() if handoff else replay,
+                             Lessons.of(str(root.resolve()), writes=replay is None))
     folder = outcome.run_folder(output)
     targets = distinct([target for _, target in found])
     with shown() as progress:
         finished = run_all(targets, config=config, root=root, base=root, folder=folder, progress=progress,
-                           memory=Memory.of(str(root.resolve()), writes=True, note=progress.note))
-    given = {"levers": levers, "device": device, "sandbox": sandbox, "budget": budget}
+                           memory=Memory.of(str(root.resolve()), writes=True, note=progress.note), gather=gather)
+    given = {"levers": levers, "device": device, "sandbox": sandbox, "budget": budget, "brain": brain,
+             "handoff": handoff, "replay": replay}
     options = [part for name, value in given.items() if value
-               for part in (f"--{name}", f"{value:g}" if isinstance(value, float) else value)]
+               for part in (f"--{name}", f"{value:g}" if isinstance(value, float) else str(value))]
     run = RunResult(finished.results, shlex.join(["kernelopt", "optimize", *specs, *options]), stopped=finished.stopped)
     report = build(run)
     outcome.write_files(report, output)

@@ -8,6 +8,8 @@ import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from kernelopt_bot.agents import assemble
+from kernelopt_bot.agents.lessons import Lessons
 from kernelopt_bot.agents.spend import tightened
 from kernelopt_bot.cli.optimize import overridden
 from kernelopt_bot.cli.progress import shown
@@ -98,7 +100,8 @@ def _done(repository: Repository, job: Job, found: Affected, config: Config, roo
         stopped = "interrupted while verifying" if interrupted else ""
         return Searched(Finished((), stopped, interrupted=interrupted), nothing, verified)
     finished = run_all(found.targets, config=config, root=root, base=Path.cwd(), folder=folder, progress=progress,
-                       deadline=deadline, memory=_memory(job, progress))
+                       deadline=deadline, memory=_memory(job, progress),
+                       gather=assemble.gather(config.agents, lessons=_lessons(job)))
     return Searched(finished, nothing)
 
 
@@ -110,6 +113,12 @@ def _memory(job: Job, progress: Progress) -> Memory:
     """Outcomes of this repository; only runs of its default branch, and never a fork's, add to them."""
     own = not job.is_fork and job.pull_request is None and job.source_branch == job.default_branch
     return Memory.of(job.repository or str(Path.cwd()), writes=own, note=progress.note)
+
+
+def _lessons(job: Job) -> Lessons:
+    """Of this repository; only runs of its default branch, and never a fork's, add to them."""
+    own = not job.is_fork and job.pull_request is None and job.source_branch == job.default_branch
+    return Lessons.of(job.repository or str(Path.cwd()), writes=own)
 
 
 def asked_for(config: Config, command: Command | None) -> Config:

@@ -102,6 +102,7 @@ def _target(r: TargetResult) -> dict[str, Any]:
         "inputs": r.target.inputs,
         "init": r.target.init,
         "inputs_origin": r.inputs_origin,
+        "agents": list(r.agents),
         "closure": list(r.target.closure),
         "line": r.target.line,
         "faster": is_faster(r),

@@ -107,6 +107,7 @@ class _Target(_Part):
     peak_memory: Mapping[str, int]
     spent: Mapping[str, float]
     profile: Profile | None
+    agents: tuple[_Text, ...] = ()
 
 
 class _Baseline(_Part):
@@ -204,5 +205,5 @@ def _result(report: _Report, t: _Target) -> TargetResult:
         noise=Noise(noise.speedup, noise.low, noise.high, noise.pairs) if noise else None, first_call=t.first_call,
         peak_memory=t.peak_memory, covered=t.covered, artifact=t.artifact, error=t.error,
         secret=report.secret.get(t.name, ""), environment=report.environment.get(t.name, {}), spent=t.spent,
-        inputs_origin=t.inputs_origin, error_kind=t.error_kind,
+        inputs_origin=t.inputs_origin, agents=t.agents, error_kind=t.error_kind,
         sets={"+".join(s.levers): s.gain for s in report.sets if s.target == t.name})

@@ -40,6 +40,8 @@ def _blocks(r: TargetResult, pictures: tuple[Block, ...]) -> Iterator[Block]:
         yield Code(shorten(r.error, 4000))
     if r.unreached:
         yield Notice("warning", phrase("budget", limit=r.limit, levers=", ".join(r.unreached), nothing=not r.trials))
+    if r.agents:
+        yield Bullets(tuple((line,) for line in r.agents))
     yield from _headline(r)
     table = tables.baselines(r)
     if table.rows:

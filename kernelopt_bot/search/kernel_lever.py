@@ -22,6 +22,7 @@ from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.gates.verdict import Verdict
 from kernelopt_bot.sandbox.client import Worker, WorkerError
 from kernelopt_bot.sandbox.lend import lend
+from kernelopt_bot.search import agents_lever
 from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.finalists import sanitized
 from kernelopt_bot.search.proposing import Compiler, Proposals, in_batches
@@ -32,8 +33,6 @@ from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
 
 PAIRS = 12
-WORTHWHILE = 1.02
-"""Step speedup below which a candidate is not worth its gates: the noise of a race of a few blocks."""
 CHECKED = 3
 """Candidates of one spot taken to gate 2, fastest first."""
 DROPS = 4
@@ -74,22 +73,36 @@ class KernelSearch:
         passed = [trial for trial in judged if trial.stopped_by is None]
         if not passed:
             return None
-        arguments = spot.arguments([lend(dict(call), self._scratch, self.worker.scratch) for call in spot.recorded])
-        for trial in self._race(spot, passed, arguments)[:CHECKED]:
-            trial = self.trials.update(trial, self._correct(spot, candidate_of(trial), arguments))
-            self._revive()
+        arguments = self.arguments(spot)
+        won = [t for t in self.raced(spot, passed, arguments) if t.won]
+        for trial in sorted(won, key=lambda t: t.after_us or 0.0)[:CHECKED]:
+            trial = self.checked(spot, trial, arguments)
             if trial.stopped_by is None:
-                assert trial.before_us is not None and trial.after_us is not None
-                return Kept(trial, spot, (trial.before_us - trial.after_us) * spot.calls)
+                return self.kept(spot, trial)
         return None
+
+    def arguments(self, spot: Spot) -> list[Any]:
+        """Of the worker's methods: the recorded calls, lent to it."""
+        return spot.arguments([lend(dict(call), self._scratch, self.worker.scratch) for call in spot.recorded])
+
+    def checked(self, spot: Spot, trial: Trial, arguments: list[Any]) -> Trial:
+        """The trial with gate 2's verdict."""
+        trial = self.trials.update(trial, self._correct(spot, candidate_of(trial), arguments))
+        self._revive()
+        return trial
+
+    @staticmethod
+    def kept(spot: Spot, trial: Trial) -> Kept:
+        assert trial.before_us is not None and trial.after_us is not None
+        return Kept(trial, spot, (trial.before_us - trial.after_us) * spot.calls)
 
     def _correct(self, spot: Spot, candidate: KernelCandidate, arguments: list[Any]) -> Verdict:
         return correctness.check_spot(
             candidate, spot.baseline, arguments, self.worker, lane="cuda", secret=self.session.secret,
             precision=self.session.precision(), budget_s=CHECK_S, program_bytes=self.program_bytes)
 
-    def _race(self, spot: Spot, trials: list[Trial], arguments: list[Any]) -> list[Trial]:
-        """Those at least `WORTHWHILE` faster, fastest first; every one is recorded with its times."""
+    def raced(self, spot: Spot, trials: list[Trial], arguments: list[Any]) -> list[Trial]:
+        """Those that could be timed, in order; every one is recorded, with its times if it has any."""
         candidates = [{"source": c.source, "plan": c.plan.to_json()} for c in map(candidate_of, trials)]
         params = {"baseline": dict(spot.baseline), "candidates": candidates, "pairs": PAIRS, "cache": "cold",
                   "arguments": arguments, "secret": self.session.secret}
@@ -100,19 +113,16 @@ class KernelSearch:
             self._revive()
             return []
         before = statistics.median(answer["baseline_us"])
-        faster: list[Trial] = []
+        timed: list[Trial] = []
         for trial, raced in zip(trials, answer["candidates"], strict=True):
             if not raced.get("us"):
                 self.trials.record(replace(trial, note=f"not timed: {raced.get('error', 'no times')}"))
                 continue
             after = statistics.median(raced["us"])
             trial = replace(trial, before_us=before, after_us=after, step_speedup=before / after)
-            worthwhile = before / after >= WORTHWHILE
-            note = "" if worthwhile else f"not faster in the race of steps: {before / after:.3f}x"
-            trial = self.trials.record(replace(trial, note=note))
-            if worthwhile:
-                faster.append(trial)
-        return sorted(faster, key=lambda t: t.after_us or 0.0)
+            note = "" if trial.won else f"not faster in the race of steps: {before / after:.3f}x"
+            timed.append(self.trials.record(replace(trial, note=note)))
+        return timed
 
     def _revive(self) -> None:
         if not self.worker.alive:
@@ -130,7 +140,8 @@ def search(session: Session, worker: Worker, trials: Trials, scratch: Path, foun
     work = KernelSearch(session, worker, trials, scratch, program_bytes)
     worth = [s for s in found if not call_us or s.savings_us >= LEAST_SHARE * call_us]
     kept: list[Kept] = []
-    for n, proposed in enumerate(in_batches(Compiler(worker, arch), worth)):
+    compiler = Compiler(worker, arch)
+    for n, proposed in enumerate(in_batches(compiler, worth)):
         if session.budget.exhausted():
             break
         name = proposed.spot.name
@@ -140,6 +151,8 @@ def search(session: Session, worker: Worker, trials: Trials, scratch: Path, foun
             kept.append(result)
             session.progress.note(f"kernel: {name}: {result.trial.candidate.technique} "
                                   f"{result.trial.step_speedup:.2f}x on the step")
+    if session.party is not None and worth and not session.budget.exhausted():
+        kept += agents_lever.search(work, session.party, compiler, worth)
     return tuple(sanitized(session, trials, compatible(trials, kept), scratch))
 
 

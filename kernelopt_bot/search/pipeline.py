@@ -320,4 +320,5 @@ def _result(session: Session, target: Target, trials: Trials, work: _Work | None
         noise=_noise(work) if work else None, first_call=None, peak_memory={},
         covered=covered(work.loaded) if work else (), secret=session.secret, environment=environment,
         spent=session.budget.spent(), inputs_origin=f"{target.inputs} ({target.origin})",
-        limit=work.limit if work else "", unreached=tuple(work.unreached) if work else ())
+        limit=work.limit if work else "", unreached=tuple(work.unreached) if work else (),
+        agents=tuple(session.said))

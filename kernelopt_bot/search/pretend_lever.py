@@ -17,20 +17,21 @@ from kernelopt_bot.contract.candidate import KernelCandidate, Lever
 from kernelopt_bot.device import roofs
 from kernelopt_bot.gates import correctness, model, performance
 from kernelopt_bot.gates.answers import judged
-from kernelopt_bot.gates.static import Group
+from kernelopt_bot.gates.static import Compiled, Group
 from kernelopt_bot.gates.verdict import Verdict
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.lend import lend
-from kernelopt_bot.search import capturing
+from kernelopt_bot.search import capturing, workshop
 from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.proposing import Compiler, ideas
 from kernelopt_bot.search.result import Trial
-from kernelopt_bot.search.runs import region_places
+from kernelopt_bot.search.runs import region_places, run_places
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.sites import places
 from kernelopt_bot.search.spots import Spot, of_place, of_run
 from kernelopt_bot.search.stack import Stack
 from kernelopt_bot.search.trials import Trials
+from kernelopt_bot.search.workshop import Workshop
 
 ARCH = 90
 DEVICE = "pretended sm_90"
@@ -71,6 +72,20 @@ def run(session: Session, worker: Worker, target_name: str, versions: Mapping[st
             session.progress.update(f"{lever}, without a GPU: {spot.name}", n, min(PLACES, len(found)))
             for trial in _candidates(session, spot, compiler, interpreter, trials, begin + ENOUGH_S):
                 _stitched(session, trial, spot, captured, worker, interpreter, trials, versions, class_name)
+        if session.party is not None and lever == "kernel":
+            def judge(spot: Spot, candidates: Sequence[KernelCandidate]) -> list[Trial]:
+                """All three gates that there are without a GPU."""
+                made = []
+                for candidate in candidates:
+                    trial = _judged(session, candidate, spot, compiler, interpreter, trials, {})
+                    made.append(trial if trial.stopped_by is not None else _stitched(
+                        session, trial, spot, captured, worker, interpreter, trials, versions, class_name))
+                return made
+
+            fused = run_places(captured, None, roofs.pretended())
+            shown = [*map(of_run, fused[:PLACES]), *found[:PLACES]]
+            workshop.search(Workshop.of(session, session.party, trials, compiler, shown, roofs.pretended(), judge,
+                                        measured=False))
     return "no GPU: gates 1 to 3 were run, gate 4 was not measured"
 
 
@@ -105,21 +120,28 @@ def _candidates(session: Session, spot: Spot, compiler: Compiler, interpreter: W
     for n, candidate in enumerate(candidates):
         if session.budget.exhausted() or (n and time.monotonic() > until):
             break
-        ((first,),) = compiler.judge([Group([candidate], spot.kernel_or_run, spot.integers)], known)
-        trial = trials.judged(candidate, first)
-        if trial.stopped_by is None:
-            trial = trials.update(trial, correctness.check_spot(
-                candidate, spot.baseline, spot.arguments(spot.recorded), interpreter, lane="interpret",
-                secret=session.secret, precision=session.precision(), budget_s=INTERPRET_S))
-            if not interpreter.alive:
-                interpreter.restart()
+        trial = _judged(session, candidate, spot, compiler, interpreter, trials, known)
         if trial.stopped_by is None:
             return (trial,)
     return ()
 
 
+def _judged(session: Session, candidate: KernelCandidate, spot: Spot, compiler: Compiler, interpreter: Worker,
+            trials: Trials, known: dict[str, Compiled]) -> Trial:
+    """Gates 1 and 2 of one candidate."""
+    ((first,),) = compiler.judge([Group([candidate], spot.kernel_or_run, spot.integers)], known)
+    trial = trials.judged(candidate, first)
+    if trial.stopped_by is None:
+        trial = trials.update(trial, correctness.check_spot(
+            candidate, spot.baseline, spot.arguments(spot.recorded), interpreter, lane="interpret",
+            secret=session.secret, precision=session.precision(), budget_s=INTERPRET_S))
+        if not interpreter.alive:
+            interpreter.restart()
+    return trial
+
+
 def _stitched(session: Session, trial: Trial, spot: Spot, captured: Captured, worker: Worker, interpreter: Worker,
-              trials: Trials, versions: Mapping[str, Any], class_name: str) -> None:
+              trials: Trials, versions: Mapping[str, Any], class_name: str) -> Trial:
     """Gate 3 on the whole interpreted program with the candidate in it, and gate 4's answer."""
     candidate = trial.candidate
     assert isinstance(candidate, KernelCandidate)
@@ -148,4 +170,5 @@ def _stitched(session: Session, trial: Trial, spot: Spot, captured: Captured, wo
         settings = performance.Settings()
         measured = performance.measure(worker, candidate={"name": "candidate"}, baselines=[], settings=settings,
                                        lever="kernel", has_gpu=False, secret=session.secret, seed=0)
-        trials.update(trial, measured.verdict)
+        trial = trials.update(trial, measured.verdict)
+    return trial

@@ -42,6 +42,10 @@ class Noise:
     pairs: int
 
 
+WORTHWHILE = 1.02
+"""Step speedup below which a candidate is not worth its gates: the noise of a race of a few blocks."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """One candidate and how far it came. `verdicts` in gate order, as far as it got."""
@@ -54,6 +58,11 @@ class Trial:
     before_us: float | None = None
     after_us: float | None = None
     note: str = ""
+
+    @property
+    def won(self) -> bool:
+        """Whether it won its race of steps by enough."""
+        return self.step_speedup is not None and self.step_speedup >= WORTHWHILE
 
     @property
     def stopped_by(self) -> Verdict | None:
@@ -121,6 +130,8 @@ class TargetResult:
     """The error is in the model or its inputs, not in this machine."""
     error_kind: str = ""
     """The error's kind, one word that machines tell apart (`out_of_memory`, `no_graphs`, ...); '' without an error."""
+    agents: tuple[str, ...] = ()
+    """What the report says of the agents' search, a sentence each; () where only built-in techniques proposed."""
     sets: Mapping[str, Comparison] = field(default_factory=dict)
     """`LEVER+LEVER` -> gain over the default of what those levers adopted, where others adopted more; with `benchmark`
     only."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelopt_bot.agents.party import Gather, Party, nobody
 from kernelopt_bot.compiler.program import Lane
 from kernelopt_bot.config import Config
 from kernelopt_bot.device.lock import gpu_lock
@@ -88,10 +89,12 @@ def exclusive(device: str, lane: Lane, progress: Progress, wait_s: float = 60.0)
 
 
 def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path, folder: Path,
-            progress: Progress, memory: Memory | None = None, deadline: Deadline = NEVER) -> Finished:
+            progress: Progress, memory: Memory | None = None, deadline: Deadline = NEVER,
+            gather: Gather = nobody) -> Finished:
     """Optimise the targets of the checkout `root`. What is finished survives whatever happens to the next one.
 
-    `memory`: outcomes of earlier runs, unless the configuration switches it off. `base` is where a relative
+    `memory`: outcomes of earlier runs, unless the configuration switches it off. `gather`: the brains that a target's
+    search has beside the built-in one. `base` is where a relative
     `environment.python` starts; `folder` is the run's. No target is begun that could not be confirmed before
     `deadline`. Raises UserError before the first target only: no such device, device busy, no jail, no interpreter. A
     bug is in `Finished.bug`.
@@ -113,7 +116,7 @@ def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path
                 scratch = folder / "scratch" / ("" if alone else str(number))
                 told = progress if alone else Named(progress, f"device {number}")
                 places.append(Device(config, root, folder, scratch, jail, python, device, lane, told, kept, deadline,
-                                     config.budget.gpu_minutes * 60 / len(devices)))
+                                     config.budget.gpu_minutes * 60 / len(devices), gather))
             return executor.run(targets, places)
         finally:
             shutil.rmtree(folder / "scratch", ignore_errors=True)
@@ -136,6 +139,7 @@ class Device:
     deadline: Deadline
     device_s: float
     """Device time left to it, in seconds: the run's is shared out evenly."""
+    gather: Gather = nobody
     session: Session | None = None
 
     def refuses(self) -> str:
@@ -151,7 +155,7 @@ class Device:
             self.session = _session(target, self.config, self.root, self.folder, self.jail, self.python, self.device,
                                     self.lane, self.device_s,
                                     min(self.config.budget.wall_s, self.deadline.searching_s()), self.progress,
-                                    self.memory, self.scratch)
+                                    self.memory, self.scratch, party=self.gather(self.folder / target.name))
             result = optimise(self.session, target)
             self.device_s = self.session.budget.left().device_s
             return result
@@ -177,10 +181,10 @@ def forget(scratch: Path) -> None:
 
 def _session(target: Target, config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
              lane: Lane, device_s: float, wall_s: float, progress: Progress, memory: Memory | None = None,
-             scratch: Path | None = None) -> Session:
+             scratch: Path | None = None, *, party: Party | None = None) -> Session:
     own = folder / target.name
     limits = config.budget
     return Session(
         config=config, root=root, folder=own, scratch=scratch or folder / "scratch", jail=jail, python=python,
         device=device, lane=lane, secret=secrets.token_hex(32), progress=progress, archive=Archive(own),
-        budget=Budget(wall_s, device_s, limits.candidates), memory=memory)
+        budget=Budget(wall_s, device_s, limits.candidates), memory=memory, party=party)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernelopt_bot.agents.party import Party
 from kernelopt_bot.compiler.program import Lane
 from kernelopt_bot.config import Config
 from kernelopt_bot.device import roofs
@@ -58,6 +59,10 @@ class Session:
     """Outcomes of earlier runs; None where it is switched off."""
     waiting: dict[str, Worker] = field(default_factory=dict)
     """Workers started ahead by name: importing torch takes some seconds that another worker's work can hide."""
+    party: Party | None = None
+    """Brains beside the built-in one."""
+    said: list[str] = field(default_factory=list)
+    """What the report is to say of the agents' search."""
 
     @property
     def inside(self) -> str:

@@ -52,6 +52,8 @@ class Spot:
     graph: int = 0
     steps: tuple[int, ...] = ()
     """Graph and steps of its first occurrence."""
+    place: Place | RunPlace | None = None
+    """What it was made of."""
 
     @property
     def kernel_or_run(self) -> Kernel | KernelRun:
@@ -71,7 +73,7 @@ def of_place(place: Place, *, each: int = FOR_EACH_TECHNIQUE, most: int = FOR_EA
         site.kernel.name, place.savings_us, place.calls, frozenset([step.hash]), (site.kernel,), None,
         {**correctness.integers(step), "num_sms": site.roofs.multiprocessors},
         {"source": site.kernel.source, "integers": correctness.integers(step)}, (place.call,), sum(sizes.values()),
-        lambda lent: correctness.step_arguments(step, lent[0]), ideas, step.hash, step.graph, (step.index,))
+        lambda lent: correctness.step_arguments(step, lent[0]), ideas, step.hash, step.graph, (step.index,), place)
 
 
 def of_run(place: RunPlace, *, most: int = FOR_EACH_SPOT) -> Spot:
@@ -84,7 +86,7 @@ def of_run(place: RunPlace, *, most: int = FOR_EACH_SPOT) -> Spot:
     return Spot(
         place.name, place.savings_us, place.calls, frozenset(s.hash for s in run.all_steps), run.kernels, run,
         place.integers, place.baseline(), place.recorded, sum(b.tensor.storage_bytes for b in run.buffers),
-        place.arguments, ideas, run.hash, run.graph.index, run.steps)
+        place.arguments, ideas, run.hash, run.graph.index, run.steps, place)
 
 
 def ideas_for(site: Site, *, each: int = FOR_EACH_TECHNIQUE, most: int = FOR_EACH_SPOT) -> list[KernelCandidate]:

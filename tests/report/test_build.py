@@ -230,6 +230,7 @@ def hostile(full: TargetResult) -> TargetResult:
         secret=HOSTILE,
         environment={HOSTILE: HOSTILE},
         inputs_origin=HOSTILE,
+        agents=(HOSTILE,),
         artifact=HOSTILE,
         not_applicable={HOSTILE: HOSTILE},
         peak_memory={HOSTILE: 1},

@@ -11,7 +11,9 @@ from jsonschema import Draft202012Validator
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Plan
 from kernelopt_bot.gates.verdict import Status, Verdict
+from kernelopt_bot.report.build import build
 from kernelopt_bot.report.machine import machine_data, render_json
+from kernelopt_bot.report.markdown import render
 from kernelopt_bot.search.result import RunResult, TargetResult, Trial
 from tests.report import results
 
@@ -45,6 +47,15 @@ def test_sets_of_levers_and_the_kind_of_an_error(full: TargetResult) -> None:
     data = checked(one(broken))
     assert data["sets"] == [{"target": full.target.name, "levers": ["kernel", "dispatch"], "gain": asdict(gain)}]
     assert data["targets"][0]["error_kind"] == "out_of_memory"
+
+
+def test_what_agents_did_is_said_and_read_back(full: TargetResult) -> None:
+    said = ("agents (llm): 7 candidates in 2 rounds, 1 passed the gates of the search; 2 rounds were searched",
+            "llm: the budget is spent (0.50 USD); the search went on without")
+    run = one(replace(full, agents=said))
+    assert checked(run)["targets"][0]["agents"] == list(said)
+    assert all(line in render(build(run), limit=10**9) for line in said)
+    assert checked(one(full))["targets"][0]["agents"] == []
 
 
 def test_adopted_pieces_have_lever_gain_and_four_verdicts(full: TargetResult) -> None:

@@ -1,0 +1,31 @@
+"""The brains that a target's search has beside the built-in one, as the command line hands them to the search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelopt_bot.agents.brain import Brain, Exchange
+from kernelopt_bot.agents.lessons import Lessons
+from kernelopt_bot.agents.strategy_settings import Strategy
+
+
+@dataclass(frozen=True)
+class Party:
+    """`record` keeps each exchange in the run's folder; it may be called again for one that is known already."""
+
+    brains: tuple[Brain, ...]
+    record: Callable[[Exchange], None]
+    settings: Strategy
+    send_source: bool = False
+    lessons: Lessons | None = None
+    """Of earlier searches of the repository."""
+
+
+Gather = Callable[[Path], Party | None]
+"""The folder of one target's run -> its party; None: built-in brains alone."""
+
+
+def nobody(folder: Path) -> None:
+    """Built-in brains alone."""
