@@ -110,15 +110,18 @@ def _artifacts(paths: list[str], config: Config) -> bool:
 
 
 def _memory(job: Job, progress: Progress) -> Memory:
-    """Outcomes of this repository; only runs of its default branch, and never a fork's, add to them."""
-    own = not job.is_fork and job.pull_request is None and job.source_branch == job.default_branch
-    return Memory.of(job.repository or str(Path.cwd()), writes=own, note=progress.note)
+    """Outcomes of this repository."""
+    return Memory.of(job.repository or str(Path.cwd()), writes=_teaches(job), note=progress.note)
 
 
 def _lessons(job: Job) -> Lessons:
-    """Of this repository; only runs of its default branch, and never a fork's, add to them."""
-    own = not job.is_fork and job.pull_request is None and job.source_branch == job.default_branch
-    return Lessons.of(job.repository or str(Path.cwd()), writes=own)
+    """What agents learnt in this repository."""
+    return Lessons.of(job.repository or str(Path.cwd()), writes=_teaches(job))
+
+
+def _teaches(job: Job) -> bool:
+    """Only runs of the default branch, and never a fork's, add to what later searches begin with."""
+    return not job.is_fork and job.pull_request is None and job.source_branch == job.default_branch
 
 
 def asked_for(config: Config, command: Command | None) -> Config:

@@ -9,6 +9,7 @@ import pytest
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import Unavailable
 from kernelopt_bot.sandbox.jail import ProcessJail
+from kernelopt_bot.search.deadline import NEVER, Deadline
 from kernelopt_bot.search.progress import Silent
 from kernelopt_bot.search.run import Device, device_of, devices_of, run_all
 from kernelopt_bot.targets.target import Target
@@ -48,12 +49,13 @@ def test_several_devices_are_named_once_each(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_device_whose_minutes_are_spent_takes_no_target(tmp_path: Path) -> None:
-    def device(minutes: float, left: float) -> Device:
+    def device(minutes: float, left: float, deadline: Deadline = NEVER) -> Device:
         return Device(config(device="cpu", budget={"gpu_minutes": minutes}), tmp_path, tmp_path, tmp_path,
-                      ProcessJail(), "python", "cpu", "cpu", Silent(), None, left)
+                      ProcessJail(), "python", "cpu", "cpu", Silent(), None, deadline, left)
 
     assert device(2, 0.0).refuses() == "the 2 GPU minutes of the run are spent"
     assert device(2, 1.0).refuses() == ""
+    assert device(2, 1.0, Deadline(0.0)).refuses() == "the job's time limit is near"
 
 
 def test_a_record_that_cannot_be_kept_ends_the_run_and_keeps_what_was_finished(tmp_path: Path) -> None:
