@@ -116,7 +116,7 @@ def test_a_command_whose_runner_was_lost_is_answered(case: Case) -> None:  # noq
     assert said["authorise"]["artifact"] == f"kernelopt-command-pr-{case.number}"
     assert said["publish"]["operation"] == "reported"
     assert case.check["conclusion"] == "cancelled"
-    assert [r["content"] for r in case.repo.reactions] == ["eyes", "confused"]
+    assert [r["content"] for r in case.repo.reactions] == ["eyes", "rocket", "confused"]
     [answer] = [c for i, c in case.repo.comments.items() if i != case.asking]
     assert "cancelled" in answer["body"]
 

@@ -148,5 +148,5 @@ def test_what_a_command_costs(case: Case, made: tuple[RunResult, Path]) -> None:
     assert asked(case, "/kernelopt optimize --budget 20m")["execute"] == "true"
     case.execute(*made)
     assert case.publish() == 0 and case.outputs["operation"] == "created"
-    assert [r["content"] for r in case.repo.reactions] == ["eyes", "hooray"]
+    assert [r["content"] for r in case.repo.reactions] == ["eyes", "rocket", "hooray"]
     assert len(case.hub.log) <= 40, [name for name, _ in case.hub.log]

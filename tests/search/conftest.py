@@ -42,6 +42,7 @@ def session(tmp_path: Path) -> Callable[..., Session]:
 
     def make(**given: object) -> Session:
         config = Config.model_validate({"version": 1, "device": "cpu", **given})
-        return _session(TARGET, config, root, tmp_path / "run", jail, sys.executable, "cpu", "cpu", 60.0, Silent())
+        return _session(TARGET, config, root, tmp_path / "run", jail, sys.executable, "cpu", "cpu", 60.0,
+                        config.budget.wall_s, Silent())
 
     return make

@@ -50,7 +50,7 @@ def test_one_place_works_in_the_caller_s_thread() -> None:
 
 
 def test_several_places_share_the_targets() -> None:
-    meeting = threading.Barrier(2, timeout=10)
+    meeting = threading.Barrier(2, timeout=60)
 
     def search(target: Target) -> TargetResult:
         if target.name in "ab":
@@ -107,12 +107,12 @@ def test_an_interrupted_result_ends_the_run() -> None:
 
 def test_an_interruption_lets_every_place_end_with_what_it_has() -> None:
     places: list[At] = []
-    begun = threading.Barrier(3, timeout=10)
+    begun = threading.Barrier(3, timeout=60)
 
     def search(number: int) -> Callable[[Target], TargetResult]:
         def work(target: Target) -> TargetResult:
             begun.wait()
-            assert places[number].stopped.wait(10)
+            assert places[number].stopped.wait(60)
             return result(target)
         return work
 
