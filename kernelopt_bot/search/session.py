@@ -73,12 +73,13 @@ class Session:
     def has_gpu(self) -> bool:
         return self.lane == "cuda"
 
-    def model_worker(self, name: str) -> Worker:
+    def model_worker(self, name: str, *, ahead: bool = False) -> Worker:
         """A worker that may import the user's code. What ends its process ends one candidate and not the search: it
-        loads the model again. Raises Unavailable."""
+        loads the model again. `ahead`: it imports the compiler before it is asked to compile. Raises Unavailable."""
         return self._taken(name) or Worker(
             "model", python=self.python, jail=self.jail, scratch=self.scratch / name, device=self.device,
-            readable=(self.root, self.artifacts), revives=True, trace=self._trace(name))
+            readable=(self.root, self.artifacts), environment={COMPILES: "1"} if ahead else {}, revives=True,
+            trace=self._trace(name))
 
     def expect(self, *makers: Callable[[], Worker]) -> None:
         """Start workers that will be wanted soon, where cores are to spare. They leave the GPU alone until called."""
@@ -96,7 +97,7 @@ class Session:
     def confirming_worker(self) -> Worker:
         """A model worker for the confirmation, in a process of its own. Without a GPU in the folder that holds the C++
         compiler's headers already."""
-        return self.model_worker("confirm" if self.has_gpu else "model")
+        return self.model_worker("confirm", ahead=True) if self.has_gpu else self.model_worker("model")
 
     def compiling_worker(self) -> Worker:
         """A kernel worker without a GPU. Raises Unavailable."""

@@ -1,27 +1,59 @@
-"""The model worker's methods."""
+"""The model worker's methods.
+
+What compiles is imported when it is first asked for: Inductor takes longer to import than a model that cannot be loaded
+takes to say so. A worker that is started ahead imports it at once.
+"""
 
 from __future__ import annotations
 
-from kernelopt_bot.sandbox.worker.capture import capture
-from kernelopt_bot.sandbox.worker.check_model import check_model
-from kernelopt_bot.sandbox.worker.check_options import check_options
-from kernelopt_bot.sandbox.worker.device_time import device_time
+import importlib
+import os
+import sys
+from typing import Any
+
 from kernelopt_bot.sandbox.worker.hello import hello
 from kernelopt_bot.sandbox.worker.load import load
-from kernelopt_bot.sandbox.worker.main import Method
-from kernelopt_bot.sandbox.worker.profile import profile
-from kernelopt_bot.sandbox.worker.reference_graph import reference_graph
-from kernelopt_bot.sandbox.worker.time_model import first_call, time_model
+from kernelopt_bot.sandbox.worker.main import Context, Method
+from kernelopt_bot.sandbox.worker.protocol import COMPILES
+
+COMPILING = ("capture", "profile", "check_options", "check_model", "time_model", "device_time", "reference_graph")
+"""Modules, each with the method of its name."""
+
+
+_OURS = tuple(sys.path)
+"""Before a target's folders are put in front: what a repository calls `sympy` or `profile` is not what Inductor means."""
+
+
+def _module(name: str) -> Any:
+    before = sys.path[:]
+    sys.path[:] = _OURS
+    try:
+        return importlib.import_module(f"kernelopt_bot.sandbox.worker.{name}")
+    finally:
+        sys.path[:] = before
+
+
+def _later(module: str, name: str) -> Method:
+    def method(context: Context, params: dict[str, Any]) -> dict[str, Any]:
+        found: Method = getattr(_module(module), name)
+        return found(context, params)
+
+    return method
+
 
 METHODS: dict[str, Method] = {
     "hello": hello,
     "load": load,
-    "capture": capture,
-    "profile": profile,
-    "check_options": check_options,
-    "check_model": check_model,
-    "time_model": time_model,
-    "device_time": device_time,
-    "first_call": first_call,
-    "reference_graph": reference_graph,
+    **{name: _later(name, name) for name in COMPILING},
+    "first_call": _later("time_model", "first_call"),
 }
+
+
+def prepare(context: Context) -> None:
+    """Before the first question."""
+    if os.environ.get(COMPILES):
+        for name in COMPILING:
+            _module(name)
+
+
+PREPARE = prepare

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 LIMIT = 64 * 1024 * 1024
 """Largest frame in bytes; a longer one is a protocol violation."""
 COMPILES = "KERNELOPT_COMPILES"
-"""Set in the environment of a kernel worker that runs gate 1 as well."""
+"""Set in the environment of a kernel worker that runs gate 1 as well, and of a model worker that is started ahead."""
 CHANNEL_LOST = 87
 """Code with which a worker ends that can no longer read or write its channel."""
 

@@ -41,3 +41,19 @@ def test_a_whole_session(worker: Worker) -> None:
         "pairs": [["default", "eager"]], "metric": "latency", "cache": "cold", "budget_s": 0.1, "secret": "s",
         "check": True}, timeout=SECONDS, progress=seen.append)
     assert len(found["samples"][0]["a_s"]) >= 10 and seen
+
+
+def test_what_a_repository_calls_sympy_is_not_what_the_compiler_imports(tmp_path: Path) -> None:
+    """The compiler is imported after the target."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "sympy.py").write_text("raise RuntimeError('not the package')\n")
+    (project / "net.py").write_text("import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+                                    "        return x + 1\n\n\ndef get_inputs():\n    return [torch.ones(2)]\n")
+    with Worker("model", python=sys.executable, jail=ProcessJail(), scratch=tmp_path / "scratch",
+                readable=(project,)) as worker:
+        worker.call("load", {**parameters("Model"), "root": str(project), "path": "net.py", "entry": "Model",
+                             "inputs": "get_inputs", "init": ""}, timeout=SECONDS)
+        with pytest.raises(WorkerFailed) as caught:
+            worker.call("first_call", {"arm": {"name": "a", "kind": "magic"}, "cache": "c"}, timeout=SECONDS)
+    assert caught.value.kind == "bad_request"
