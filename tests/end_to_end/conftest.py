@@ -101,11 +101,12 @@ class Case:
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Iterator[Case]:
+def case(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Case]:
+    """A parameter is added to the configuration."""
     hub = start(tmp_path / "hub")
     repo = hub.create_repo("acme/models", {
         "net/stack.py": MODEL.format(activation="silu"), "net/untouched.py": MODEL.format(activation="relu"),
-        ".kernelopt.yml": CONFIG})
+        ".kernelopt.yml": CONFIG + getattr(request, "param", "")})
     repo.commit("faster-models", {"net/stack.py": MODEL.format(activation="gelu")})
     url = hub.url.replace("://", f"://x-access-token:{TOKEN}@") + "/acme/models.git"
     clone = tmp_path / "clone"

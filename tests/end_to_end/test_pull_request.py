@@ -78,6 +78,7 @@ def _the_branch_works(case: Case, branch: str) -> None:
     assert artifact.status(model)["covered"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("case", ["budget: { wall_s: 1 }\n"], indirect=True)
 def test_without_permission_it_reports_and_says_so(case: Case) -> None:
     case.repo.push = False
     case.repo.push_shown = False

@@ -21,7 +21,7 @@ COMPILING = ("capture", "profile", "check_options", "check_model", "time_model",
 
 
 _OURS = tuple(sys.path)
-"""Before a target's folders are put in front: what a repository calls `sympy` or `profile` is not what Inductor means."""
+"""Before a target's folders are put in front: what a repository calls `sympy` is not what Inductor means by it."""
 
 
 def _module(name: str) -> Any:
