@@ -23,6 +23,7 @@ from kernelopt_bot.contract import options as options_contract
 from kernelopt_bot.contract import plan as plan_contract
 from kernelopt_bot.contract.candidate import Lever, OptionsCandidate, Plan, Scalar
 from kernelopt_bot.errors import InputError
+from kernelopt_bot.report import plain_json
 from kernelopt_bot.report.templates import environment as templates
 
 LIMIT_BYTES = 4 << 20
@@ -145,7 +146,8 @@ def _texts(folder: Path) -> dict[str, str]:
 def _manifest(text: str) -> dict[str, Any]:
     """Its own keys and no others, with plain names: `class` is written into `__init__.py`."""
     try:
-        data = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
+        plain_json.loads(text)  # Of its numbers.
+        data = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as e:
         raise Modified("manifest.json", f"not JSON of an artifact: {e}") from None
     _keys(data, "", optional=frozenset({"example"}))
@@ -172,10 +174,6 @@ def _keys(data: object, part: str, *, optional: frozenset[str]) -> None:
         raise Modified("manifest.json", f"unknown key {unknown[0]!r}{f' in {part}' if part else ''}")
     if missing := sorted(_KEYS[part] - optional - set(data)):
         raise Modified("manifest.json", f"no {missing[0]}{f' in {part}' if part else ''}")
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is no number")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
