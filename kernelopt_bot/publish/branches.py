@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -75,7 +76,10 @@ class Branches:
 
     def file(self, commit: str, path: str) -> str | None:
         """The text of a file of at most 1 MiB at `commit`; None if there is none, or it is no text."""
-        entry = self._entry(str(self._get(f"git/commits/{commit}")["tree"]["sha"]), path)
+        return self._text(str(self._get(f"git/commits/{commit}")["tree"]["sha"]), path)
+
+    def _text(self, tree: str, path: str) -> str | None:
+        entry = self._entry(tree, path)
         if entry is None or entry["type"] != "blob" or entry.get("size", 0) > 1 << 20:
             return None
         blob = self._get(f"git/blobs/{entry['sha']}")
@@ -106,7 +110,7 @@ class Branches:
         ]
         room = _INLINE_TOTAL
         for path, content in sorted(p.files.items()):
-            text = _text(content) if len(content) <= min(room, _INLINE_BYTES) else None
+            text = _decoded(content) if len(content) <= min(room, _INLINE_BYTES) else None
             element: Json = {"path": path, "mode": "100644", "type": "blob"}
             if text is None:
                 encoded = base64.b64encode(content).decode()
@@ -127,16 +131,33 @@ class Branches:
                     where=folder,
                     fix="rename it, or choose another `artifact.root` in the configuration",
                 )
+        for folder in sorted({folder.rpartition("/")[0] for folder in p.replaced} - {""}):
+            entry = self._entry(tree, folder)
+            if entry is not None and not any(e["path"] == "manifest.json" for e in self._tree(str(entry["sha"]))):
+                raise UserError(
+                    "A folder that KernelOPT did not write stands where an artifact must go.",
+                    where=folder,
+                    fix="give the target another `name`, or choose another `artifact.root` in the configuration",
+                )
 
     def _stale(self, tree: str, p: Publication) -> list[str]:
-        """What the base has in our generated folders and the publication doesn't."""
+        """The kernels that the base's manifest names in our generated folders and the publication doesn't have; what
+        else lies there somebody put there."""
         found: list[str] = []
         for folder in p.replaced:
             entry = self._entry(tree, folder)
-            # Generated kernels lie flat: whatever else is in there is not ours to take away.
-            if entry is not None and entry["type"] == "tree":
-                found += [f"{folder}/{e['path']}" for e in self._tree(str(entry["sha"])) if e["type"] == "blob"]
-        return sorted(set(found) - p.files.keys())
+            there = self._tree(str(entry["sha"])) if entry is not None and entry["type"] == "tree" else []
+            left = {f"{folder}/{e['path']}" for e in there if e["type"] == "blob"} - p.files.keys()
+            found += sorted(left & self._named(tree, folder.rpartition("/")[0])) if left else []
+        return sorted(found)
+
+    def _named(self, tree: str, artifact: str) -> set[str]:
+        """Paths of the kernels that the artifact's manifest names; none where it says nothing that can be read."""
+        try:
+            runs = json.loads(self._text(tree, f"{artifact}/manifest.json") or "")["runs"]
+            return {f"{artifact}/{run['kernel']}" for run in runs}
+        except (KeyError, TypeError, ValueError, RecursionError):
+            return set()
 
     def _entry(self, tree: str, path: str) -> Json | None:
         entry: Json | None = None
@@ -166,7 +187,7 @@ class Branches:
         return str(self._rest.request("POST", path, body, repeatable=True, doing="committing")["sha"])
 
 
-def _text(content: bytes) -> str | None:
+def _decoded(content: bytes) -> str | None:
     if b"\0" in content:
         return None
     try:
