@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
 from kernelopt_bot.errors import UserError
+from kernelopt_bot.publish.files import kernels_named, not_ours
 from kernelopt_bot.publish.github_errors import Answered, Raced
 from kernelopt_bot.publish.key import Trailers, trailers_of, with_trailers
 from kernelopt_bot.publish.publication import Publication
@@ -134,11 +134,7 @@ class Branches:
         for folder in sorted({folder.rpartition("/")[0] for folder in p.replaced} - {""}):
             entry = self._entry(tree, folder)
             if entry is not None and not any(e["path"] == "manifest.json" for e in self._tree(str(entry["sha"]))):
-                raise UserError(
-                    "A folder that KernelOPT did not write stands where an artifact must go.",
-                    where=folder,
-                    fix="give the target another `name`, or choose another `artifact.root` in the configuration",
-                )
+                raise not_ours(folder)
 
     def _stale(self, tree: str, p: Publication) -> list[str]:
         """The kernels that the base's manifest names in our generated folders and the publication doesn't have; what
@@ -147,17 +143,10 @@ class Branches:
         for folder in p.replaced:
             entry = self._entry(tree, folder)
             there = self._tree(str(entry["sha"])) if entry is not None and entry["type"] == "tree" else []
-            left = {f"{folder}/{e['path']}" for e in there if e["type"] == "blob"} - p.files.keys()
-            found += sorted(left & self._named(tree, folder.rpartition("/")[0])) if left else []
+            if left := {f"{folder}/{e['path']}" for e in there if e["type"] == "blob"} - p.files.keys():
+                artifact = folder.rpartition("/")[0]
+                found += left & kernels_named(self._text(tree, f"{artifact}/manifest.json") or "", artifact)
         return sorted(found)
-
-    def _named(self, tree: str, artifact: str) -> set[str]:
-        """Paths of the kernels that the artifact's manifest names; none where it says nothing that can be read."""
-        try:
-            runs = json.loads(self._text(tree, f"{artifact}/manifest.json") or "")["runs"]
-            return {f"{artifact}/{run['kernel']}" for run in runs}
-        except (KeyError, TypeError, ValueError, RecursionError):
-            return set()
 
     def _entry(self, tree: str, path: str) -> Json | None:
         entry: Json | None = None
