@@ -29,7 +29,8 @@ from kernelopt_bot.report.templates import environment as templates
 LIMIT_BYTES = 4 << 20
 """Largest file of an artifact that is read; the runtime has some 60 KiB."""
 LIMIT_FILES = 256
-_FIXED = ("manifest.json", "_runtime.py", "__init__.py", "README.md", ".gitattributes")
+FIXED = ("manifest.json", "_runtime.py", "__init__.py", "README.md", ".gitattributes")
+"""Files of every artifact."""
 _TEST = re.compile(r"test_kernelopt_[A-Za-z0-9_]{1,128}\.py", re.ASCII)
 _KERNEL = re.compile(r"kernels/[a-z0-9_]{1,64}\.py", re.ASCII)
 _TARGET = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}", re.ASCII)
@@ -116,7 +117,7 @@ def read(folder: Path, scratch: Path, earlier: Mapping[str, str] | None = None) 
     if len(set(hashes)) != len(hashes):
         raise Modified("manifest.json", "a run is there twice")
     kernels = tuple(_kernel(loaded.runs, entry) for entry in data["runs"])
-    if unlisted := sorted(set(texts) - set(_FIXED) - set(test) - {run.name for run, _ in kernels}):
+    if unlisted := sorted(set(texts) - set(FIXED) - set(test) - {run.name for run, _ in kernels}):
         raise Modified(unlisted[0], "a file that no run of the manifest names")
     _recipe(data["recipe"], "capability" in data["environment"])
     return Committed(data["target"], data["class"], data["recipe"]["options"], data["environment"], kernels,
@@ -132,7 +133,7 @@ def _texts(folder: Path) -> dict[str, str]:
         if path.is_dir() and name == "kernels":
             continue
         if not path.is_file() or (
-                name not in _FIXED and not _KERNEL.fullmatch(name) and not _TEST.fullmatch(name)):
+                name not in FIXED and not _KERNEL.fullmatch(name) and not _TEST.fullmatch(name)):
             raise Modified(name, "no file of an artifact")
         if len(found) >= LIMIT_FILES or path.stat().st_size > LIMIT_BYTES:
             raise Modified(name, f"over {LIMIT_BYTES} bytes, or one of over {LIMIT_FILES} files")
