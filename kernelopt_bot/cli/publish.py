@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from kernelopt_bot.report.facts import faster
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.sweep import Swept
 
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _RESULTS = ("success", "failure", "cancelled", "skipped")
 
 
@@ -45,13 +47,21 @@ _RESULTS = ("success", "failure", "cancelled", "skipped")
               help="The result of the job that executed, in GitHub's words.")
 @click.option("--to", "where", type=click.Choice(["github", "report"]), default="github", show_default=True,
               help="A pull request, or the report only.")
-def command(path: Path, made: Path, result: str, where: str) -> int:
+@click.option("--head-sha", "head", default="", help="Commit whose check is concluded where the job cannot be read.")
+def command(path: Path, made: Path, result: str, where: str, head: str) -> int:
     """Check the result of `kernelopt execute` and publish it; conclude the check run whatever came of it."""
     token = phases.take_token()
     stop_commands()
     here = phases.workflow(os.environ)
-    order = phases.read_order(path)
     forge = GitHubForge(here.repository, token, app_token=phases.take_app_token())
+    try:
+        order = phases.read_order(path)
+    except UserError as e:
+        # An artifact that was not stored, or is gone: authorise has opened a check by then.
+        if _SHA.fullmatch(head):
+            lost = Seen("error", head, f"what authorise handed on is lost: {e.what}", run_url=here.url)
+            _shown(forge, here, Job("manual", "", here.repository, head, ""), lost)
+        raise
     job = order.job
     if job.operation == "close":
         ended = source_closed(forge, job, policy_at(forge.github, order.policy_sha))

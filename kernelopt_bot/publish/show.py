@@ -44,9 +44,9 @@ def show(rest: Rest | None, seen: Seen, place: Place) -> tuple[str, ...]:
     if rest is not None and seen.head_sha:
         check = CheckRun(rest, place.app, place.external_id)
         tasks.append(("the check", lambda: check.show(seen, notes_of(seen))))
-        bare = Seen("error", seen.head_sha, "what came of it could not be shown here: see the run", run_url=seen.run_url)
+        bare = Seen("error", seen.head_sha, "what came of it could not be shown: see the run", run_url=seen.run_url)
         again: tuple[tuple[str, Callable[[], object]], ...] = (
-            ("the check without notes at lines", lambda: check.show(seen)), ("the bare check", lambda: check.show(bare)))
+            ("the check without notes", lambda: check.show(seen)), ("the bare check", lambda: check.show(bare)))
     failed = []
     for what, task in tasks:
         try:

@@ -118,3 +118,13 @@ def test_an_answer_of_another_shape_ends_the_check_and_is_told(case: Case, made:
     assert case.publish() == 3
     assert (case.check["status"], case.check["conclusion"]) == ("completed", "failure")
     assert "KeyError" in case.check["output"]["summary"] and "Traceback" in capsys.readouterr().err
+
+
+def test_a_job_that_was_lost_on_its_way_ends_the_check(case: Case) -> None:
+    case.run("authorise")
+    head = case.outputs["head-sha"]
+    case.job.unlink()
+    assert case.run("publish", "--execute-result", "skipped", "--head-sha", head) == 2
+    assert (case.check["status"], case.check["conclusion"]) == ("completed", "failure")
+    assert "lost" in case.check["output"]["summary"] and len(case.repo.pulls) == 1
+    assert case.run("publish", "--head-sha", "HEAD; x") == 2, "what is no commit is not looked for"

@@ -49,7 +49,8 @@ def another_function(folder: Path) -> None:
     report.write_text(json.dumps(data))
 
 
-@pytest.mark.parametrize("attack", [workflow, command_in_a_name, host_code, link, large, another_function], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("attack", [workflow, command_in_a_name, host_code, link, large, another_function],
+                         ids=lambda f: f.__name__)
 def test_it_is_refused_and_the_check_says_so(case: Case, made: tuple[RunResult, Path], attack: Callable[[Path], None],
                                              capsys: pytest.CaptureFixture[str]) -> None:
     case.run("authorise")

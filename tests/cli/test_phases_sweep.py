@@ -125,7 +125,8 @@ def test_an_artifact_that_a_person_touched_stays(case: Case, made: Made, edit: s
 
 
 @pytest.mark.parametrize(("edit", "why"), [
-    ({}, ""), ({"kernels/mine.py": "x = 1\n"}, "does not name"), ({"test_kernelopt_mine.py": "x = 1\n"}, "does not name"),
+    ({}, ""), ({"kernels/mine.py": "x = 1\n"}, "does not name"),
+    ({"test_kernelopt_mine.py": "x = 1\n"}, "does not name"),
     ({"KERNEL": "x = 1\n"}, "it was edited"), ({"manifest.json": "[]"}, "cannot be read")],
     ids=["untouched", "a kernel beside", "a test beside", "a kernel", "the manifest"])
 def test_an_artifact_of_an_earlier_release_goes_only_as_its_manifest_says(case: Case, made: Made, edit: dict[str, str],

@@ -149,7 +149,7 @@ def test_a_file_deeper_than_python_walks_is_declined(change: Callable[..., objec
     text = f"from net import Net\n{deep}\ndef main():\n    model = Net()\n"
     if change is unwired:
         text = f"from k.net import optimize as optimize_net\n{text}    model = optimize_net(model)  # KernelOPT\n"
-    with pytest.raises(Declined, match="deep|recursion"):
+    with pytest.raises(Declined, match=r"deep|recursion"):
         change(*((text, "main", "Net", "k.net") if change is wired else (text, "k.net")))
 
 
