@@ -82,6 +82,19 @@ def test_without_a_choice_every_model_is_a_comment(project: Path) -> None:
     assert not (project / "kernelopt_inputs.py").exists()
 
 
+def test_first_a_list_then_a_choice(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The order of docs/first-hour.md: what the first call wrote is no obstacle to the second."""
+    assert init(project) == 0 and init(project, "models/net.py:Encoder") == 0
+    assert [t.entry for t in load(project).targets] == ["Encoder"]
+    kept = (project / ".kernelopt.yml").read_text()
+    capsys.readouterr()
+    assert init(project, "models/net.py:Other") == 0
+    out = capsys.readouterr().out
+    assert (project / ".kernelopt.yml").read_text() == kept, "a choice is the author's"
+    assert 'add below `targets:` in the configuration, which was kept:\n  - path: "models/net.py"\n    entry: Other' in out
+    assert "write into kernelopt_inputs.py, which was kept: models_net_other_inputs" in out
+
+
 def test_nothing_is_overwritten_without_force(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / ".github").mkdir()
     kept = project / ".github/kernelopt.yml"
