@@ -11,7 +11,8 @@ import yaml
 
 from kernelopt_bot.cli.init import WORKFLOWS, workflow_files
 from kernelopt_bot.cli.main import main
-from kernelopt_bot.config import Config, load
+from kernelopt_bot.cli.sweep import targets_in
+from kernelopt_bot.config import Config, load, load_traced
 from kernelopt_bot.config_template import SHOWN, Listed, text
 from kernelopt_bot.errors import Unavailable
 from kernelopt_bot.report.templates import SHARED
@@ -67,6 +68,22 @@ def test_a_chosen_model_becomes_a_target_that_check_tries(project: Path, capsys:
     assert (checked["inputs"], checked["outputs"]) == (["x: (8, 16) float32"], ["(8, 3) float32"])
     assert (checked["parameters"], checked["parameter_bytes"], checked["device"]) == (51, 204, "cpu")
     assert 0 < checked["eager_ms"] < 1000
+
+
+def test_a_file_that_does_not_parse_costs_the_other_targets_nothing(project: Path,
+                                                                    capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "models/broken.py").write_text("def (:\n")
+    (project / "models/good.py").write_text(
+        "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+        "def get_inputs():\n    return [torch.ones(2)]\n")
+    (project / ".kernelopt.yml").write_text(
+        "version: 1\ntargets:\n  - { path: models/broken.py, entry: Net, inputs: get_inputs }\n"
+        "  - { path: models/good.py, entry: Model, inputs: get_inputs }\n")
+    assert main(["check", "--root", str(project), "--device", "cpu", "--json"]) == 2
+    broken, good = json.loads(capsys.readouterr().out)
+    assert "does not parse" in broken["error"] and (good["error"], good["inputs"]) == ("", ["x: (2,) float32"])
+    assert [t.path for t in targets_in(project, load_traced(project))] == ["models/good.py"]
+    assert "models/broken.py:Net is left out: models/broken.py does not parse" in capsys.readouterr().err
 
 
 def test_check_without_targets_says_what_to_do(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
