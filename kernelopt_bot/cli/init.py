@@ -113,8 +113,8 @@ def _not_there(root: Path, stubs: Sequence[Stub]) -> list[str]:
     path = root / INPUTS_FILE
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     if missing := [name for s in stubs for name in (s.inputs, s.init) if name and f"def {name}(" not in text]:
-        said.append(f"write into {INPUTS_FILE}, which was kept: {', '.join(missing)} (`kernelopt init --print` with the "
-                    "same models shows them)")
+        said.append(f"write into {INPUTS_FILE}, which was kept: {', '.join(missing)} "
+                    "(`kernelopt init --print` with the same models shows them)")
     return said
 
 

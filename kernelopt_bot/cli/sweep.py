@@ -119,5 +119,5 @@ def _show(done: Sweeping, output: Path, *, dry_run: bool, as_json: bool) -> None
     for name, reason in swept.plan.left:
         click.echo(redact(f"{name}: left: {reason}"))
     if not (swept.proposals or swept.plan.searches or swept.plan.left or waiting):
-        click.echo("no artifact and no target found: `kernelopt init` lists the models, and `kernelopt init PATH:CLASS` "
-                   "makes one a target")
+        click.echo("no artifact and no target found: `kernelopt init` lists the models, and "
+                   "`kernelopt init PATH:CLASS` makes one a target")
