@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,7 +71,10 @@ def test_pull_requests_that_cannot_be_read_let_nothing_be_searched(case: Case) -
 
 def test_a_fix_is_published_with_its_reason(case: Case, made: Made) -> None:
     commit(case, made)
-    case.repo.commit("main", {f"{ARTIFACT}/README.md": "an older one\n", f"{ARTIFACT}/kernels/old.py": "x = 1\n"})
+    manifest = json.loads((made[1] / ARTIFACT / "manifest.json").read_text())
+    manifest["runs"][0]["kernel"] = "kernels/old.py"
+    case.repo.commit("main", {f"{ARTIFACT}/README.md": "an older one\n", f"{ARTIFACT}/kernels/old.py": "x = 1\n",
+                              f"{ARTIFACT}/manifest.json": json.dumps(manifest)})
     case.sweep()
     case.execute(*made, swept("mend"))
     assert case.publish() == 0
