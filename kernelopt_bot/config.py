@@ -387,8 +387,9 @@ def _problem(error: Any, document: config_yaml.Document, name: str) -> InputErro
         return InputError(f'unknown key "{dotted}"', where=where, fix=fix)
     if error["type"] == "missing":
         return InputError(f'the key "{dotted}" is missing', where=where, fix=f"add `{path[-1]}:`")
-    reason, fix = explained(error)
-    return InputError(f'"{dotted}": {reason} (it is {_shown(error["input"])})', where=where, fix=fix)
+    reason, meaning = explained(error)
+    return InputError(f'"{dotted}": {reason} (it is {_shown(error["input"])})', where=where,
+                      fix=f"correct the value. {meaning}")
 
 
 def explained(error: Any) -> tuple[str, str]:

@@ -48,16 +48,20 @@ def _lines(targets: Sequence[Listed]) -> Iterator[str]:
     if targets:
         yield "targets:" if active else "# targets:"
     for target in sorted(targets, key=lambda t: (not t.active, t.path, t.entry)):
-        mark = "" if target.active else "# "
-        yield f"{mark}  - path: {json.dumps(target.path)}"
-        yield f"{mark}    entry: {target.entry}"
-        for key in ("inputs", "init"):
-            if value := getattr(target, key):
-                yield f"{mark}    {key}: {json.dumps(value)}"
+        yield from (line if target.active else f"# {line}" for line in entry(target))
     yield ""
     yield "# Policy, with its defaults. On a runner it is read from the default branch only."
     for name, keys in SHOWN:
         yield from _section(name, keys)
+
+
+def entry(target: Listed) -> Iterator[str]:
+    """Its lines below `targets:`."""
+    yield f"  - path: {json.dumps(target.path)}"
+    yield f"    entry: {target.entry}"
+    for key in ("inputs", "init"):
+        if value := getattr(target, key):
+            yield f"    {key}: {json.dumps(value)}"
 
 
 def _section(name: str, keys: tuple[str, ...]) -> Iterator[str]:

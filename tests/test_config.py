@@ -182,7 +182,7 @@ def test_each_of_several_mistakes_has_its_own_advice() -> None:
     places = [n for n, line in enumerate(lines) if line.startswith(".kernelopt.yml:")]
     advice = {lines[n].split('"')[1]: lines[n + 1] for n in places}
     assert advice == {
-        "gates.seeds": "Input draws of the model gate.", "levres": 'did you mean "levers"?',
+        "gates.seeds": "correct the value. Input draws of the model gate.", "levres": 'did you mean "levers"?',
         "gates.metric": advice["gates.metric"], "device": advice["device"]}
     assert "'latency' or 'throughput'" in error.where and "cuda:N; cpu; pretend" in advice["device"]
 

@@ -22,7 +22,7 @@ case "$KERNELOPT_PHASE" in
         ;;
     publish)
         exec "$kernelopt" publish --job "$(absolute "$KERNELOPT_JOB")" --bundle "$(absolute "$KERNELOPT_BUNDLE")" \
-            --execute-result "$KERNELOPT_EXECUTE_RESULT" --to "$KERNELOPT_PUBLISH"
+            --execute-result "$KERNELOPT_EXECUTE_RESULT" --to "$KERNELOPT_PUBLISH" --head-sha "${KERNELOPT_HEAD_SHA:-}"
         ;;
     *)
         echo "error: the input phase is all, authorise, execute or publish" >&2

@@ -27,7 +27,7 @@ from kernelopt_bot.search.loading import load
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.run import device_of, exclusive, interpreter_of
 from kernelopt_bot.search.session import Session
-from kernelopt_bot.targets.discover import Finder, by_hand, place
+from kernelopt_bot.targets.discover import Broken, Finder, by_hand, name_of, place
 from kernelopt_bot.targets.source import FolderSource
 from kernelopt_bot.targets.target import Target
 
@@ -68,9 +68,9 @@ def command(specs: tuple[str, ...], root: Path, device: str, sandbox: str | None
     """
     top = root.resolve()
     config = overridden(load_traced(top).config, levers="", device=device, sandbox=sandbox, budget=None)
-    targets = wanted(specs, top)
+    targets, broken = wanted(specs, top)
     with shown() as progress:
-        checked = check(targets, config, top, progress)
+        checked = broken + (check(targets, config, top, progress) if targets else [])
     if as_json:
         click.echo(redact(json.dumps([asdict(c) for c in checked], indent=2)))
     else:
@@ -79,17 +79,24 @@ def command(specs: tuple[str, ...], root: Path, device: str, sandbox: str | None
     return 2 if any(c.error for c in checked) else 0
 
 
-def wanted(specs: tuple[str, ...], root: Path) -> list[Target]:
-    """Raises InputError: no such target, or none is listed."""
+def wanted(specs: tuple[str, ...], root: Path) -> tuple[list[Target], list[Checked]]:
+    """The targets, and those of the list whose files do not parse. Raises InputError: no such target, or none is
+    listed."""
     if specs:
         return distinct([by_hand(spec if not (root / spec.rpartition(":")[0]).is_file() else str(root / spec),
-                                 root=root)[1] for spec in specs])
+                                 root=root)[1] for spec in specs]), []
     traced, finder = load_traced(root), Finder(FolderSource(root))
-    found = [finder.by_config(t, place(traced, i)) for i, t in enumerate(traced.config.targets)]
-    if not found:
+    found: list[Target] = []
+    broken: list[Checked] = []
+    for i, t in enumerate(traced.config.targets):
+        try:
+            found.append(finder.by_config(t, place(traced, i)))
+        except Broken as e:
+            broken.append(Checked(t.name or name_of(t.path, t.entry), "", str(e)))
+    if not (found or broken):
         raise InputError("no target is listed", where=traced.file or str(root),
                          fix="name one (PATH:CLASS), or run `kernelopt init PATH:CLASS`")
-    return found
+    return found, broken
 
 
 def check(targets: list[Target], config: Config, root: Path, progress: Progress) -> list[Checked]:

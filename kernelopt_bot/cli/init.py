@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from kernelopt_bot.config import FILES, Config, load, nearest
-from kernelopt_bot.config_template import Listed, text
+from kernelopt_bot.config_template import Listed, entry, text
 from kernelopt_bot.errors import InputError, Unavailable
 from kernelopt_bot.report.templates import SHARED
 from kernelopt_bot.report.templates import environment as templates
@@ -64,9 +64,11 @@ def command(chosen: tuple[str, ...], root: Path, workflows: tuple[str, ...], act
             click.echo(f"# ---- {name}\n{content}")
         return
     _show(seen, config)
+    own = planned(seen, (), root, {})
     for name, content in files.items():
-        click.echo(_write(root, name, content, force))
-    for line in _left_open(files, action):
+        # What an earlier `init` wrote and nobody edited is no one's work.
+        click.echo(_write(root, name, content, force or _is(root / name, own.get(name))))
+    for line in (*_not_there(root, stubs), *_left_open(files, action)):
         click.echo(line)
     click.echo(f"next: fill in {INPUTS_FILE}, then `kernelopt check`" if stubs and any(s.inputs for s in stubs)
                else "next: `kernelopt init PATH:CLASS` for a model of the list, then `kernelopt check`")
@@ -80,8 +82,7 @@ def planned(seen: Inventory, stubs: Sequence[Stub], root: Path, workflows: dict[
         made = by_model.get((f.path, f.name))
         if f.kind == "module" and (made or not (f.target and f.name == ENTRY)):
             where = made or stub(f)
-            listed.append(Listed(f.path, f.name, f"{INPUTS_FILE}:{where.inputs}" if where.inputs else "",
-                                 f"{INPUTS_FILE}:{where.init}" if where.init else "", made is not None))
+            listed.append(_listed(where, active=made is not None))
     there = next((name for name in FILES if (root / name).is_file()), FILES[0])
     files = {there: text(listed)}
     missing = [s for s in stubs if s.inputs]
@@ -89,6 +90,32 @@ def planned(seen: Inventory, stubs: Sequence[Stub], root: Path, workflows: dict[
         template = templates("init").get_template("kernelopt_inputs.py.j2")
         files[INPUTS_FILE] = template.render(models=missing).rstrip() + "\n"
     return files | {f".github/workflows/kernelopt-{name}.yml": content for name, content in workflows.items()}
+
+
+def _listed(s: Stub, *, active: bool) -> Listed:
+    return Listed(s.path, s.entry, f"{INPUTS_FILE}:{s.inputs}" if s.inputs else "",
+                  f"{INPUTS_FILE}:{s.init}" if s.init else "", active)
+
+
+def _is(path: Path, content: str | None) -> bool:
+    try:
+        return content is not None and not path.is_symlink() and path.read_text(encoding="utf-8") == content
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _not_there(root: Path, stubs: Sequence[Stub]) -> list[str]:
+    """What to add by hand to files that were kept. Raises InputError."""
+    known = {(t.path, t.entry) for t in load(root).targets}
+    lines = [line for s in stubs if s.inputs and (s.path, s.entry) not in known
+             for line in entry(_listed(s, active=True))]
+    said = ["add below `targets:` in the configuration, which was kept:", *lines] if lines else []
+    path = root / INPUTS_FILE
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    if missing := [name for s in stubs for name in (s.inputs, s.init) if name and f"def {name}(" not in text]:
+        said.append(f"write into {INPUTS_FILE}, which was kept: {', '.join(missing)} "
+                    "(`kernelopt init --print` with the same models shows them)")
+    return said
 
 
 def stub(f: Found) -> Stub:

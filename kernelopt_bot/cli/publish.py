@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from kernelopt_bot.report.facts import faster
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.sweep import Swept
 
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _RESULTS = ("success", "failure", "cancelled", "skipped")
 
 
@@ -45,22 +47,29 @@ _RESULTS = ("success", "failure", "cancelled", "skipped")
               help="The result of the job that executed, in GitHub's words.")
 @click.option("--to", "where", type=click.Choice(["github", "report"]), default="github", show_default=True,
               help="A pull request, or the report only.")
-def command(path: Path, made: Path, result: str, where: str) -> int:
+@click.option("--head-sha", "head", default="", help="Commit whose check is concluded where the job cannot be read.")
+def command(path: Path, made: Path, result: str, where: str, head: str) -> int:
     """Check the result of `kernelopt execute` and publish it; conclude the check run whatever came of it."""
     token = phases.take_token()
     stop_commands()
     here = phases.workflow(os.environ)
-    order = phases.read_order(path)
     forge = GitHubForge(here.repository, token, app_token=phases.take_app_token())
-    config = policy_at(forge.github, order.policy_sha)
+    try:
+        order = phases.read_order(path)
+    except UserError as e:
+        # An artifact that was not stored, or is gone: authorise has opened a check by then.
+        if _SHA.fullmatch(head):
+            lost = Seen("error", head, f"what authorise handed on is lost: {e.what}", run_url=here.url)
+            _shown(forge, here, Job("manual", "", here.repository, head, ""), lost)
+        raise
     job = order.job
     if job.operation == "close":
-        ended = source_closed(forge, job, config)
+        ended = source_closed(forge, job, policy_at(forge.github, order.policy_sha))
         _outputs(None, ended, made)
         click.echo(outcome.said(ended))
         return 0
     with tempfile.TemporaryDirectory(prefix="kernelopt-publish-") as scratch:
-        held, seen, published, error = _judged(forge, here, order, config, made, Path(scratch), result, where)
+        config, held, seen, published, error = _judged(forge, here, order, made, Path(scratch), result, where)
     _shown(forge, here, job, seen)
     if job.sweep and config.sweep.dashboard and where == "github" and error is None:
         with phases.said_only("the dashboard"):
@@ -76,23 +85,26 @@ def command(path: Path, made: Path, result: str, where: str) -> int:
     return 0
 
 
-def _judged(forge: GitHubForge, here: Workflow, order: Order, config: Config, made: Path, scratch: Path, result: str,
-            where: str) -> tuple[Bundle | None, Seen, Published, UserError | None]:
-    """What was published, and what is to be seen of it. An error is raised only after it was shown."""
-    job = order.job
+def _judged(forge: GitHubForge, here: Workflow, order: Order, made: Path, scratch: Path, result: str,
+            where: str) -> tuple[Config, Bundle | None, Seen, Published, Exception | None]:
+    """The policy, what was published, and what is to be seen of it. An error is raised only after it was shown."""
+    job, config = order.job, Config()
     about = Seen("nothing", job.head_sha, asked=job.asked_by_person, run_url=here.url)
     held = None
     try:
+        config = policy_at(forge.github, order.policy_sha)
         if (made / "bundle.json").exists():
             held = bundle.read(made, scratch, job, config.artifact.root)
         refused = recheck(job, facts_of(forge.github, job, here.runs(forge.github), again=True), Policy.of(config))
         if refused is not None:
             seen = replace(about, state="refused", reason=refused.reason)
-            return held, seen, Published("reported", reason=refused.reason), None
+            return config, held, seen, Published("reported", reason=refused.reason), None
         published = _published(forge, here, job, config, held, where)
-    except UserError as e:
-        reason = f"{e.what} {e.where}".strip()
-        return held, replace(about, state="error", reason=reason), Published("reported", reason=reason), e
+    except Exception as e:
+        # A bug too: the check must not stay open, and who waits for it is told.
+        reason = f"{e.what} {e.where}".strip() if isinstance(e, UserError) else (
+            f"a bug in KernelOPT: {type(e).__name__}; the log of this phase has what to report")
+        return config, held, replace(about, state="error", reason=reason), Published("reported", reason=reason), e
     swept = held.account.swept if held is not None else Swept()
     seen = finished(held.summary if held is not None else None, head_sha=job.head_sha, cancelled=result == "cancelled",
                     asked=about.asked or job.operation == "reverify", pull_number=published.number,
@@ -100,7 +112,7 @@ def _judged(forge: GitHubForge, here: Workflow, order: Order, config: Config, ma
                     run_url=here.url, notes=(*said_of(swept), *(("", note) for note in published.notes)))
     if held is None:
         published = replace(published, reason=published.reason or seen.reason or "the run was cancelled")
-    return held, seen, published, None
+    return config, held, seen, published, None
 
 
 def _published(forge: GitHubForge, here: Workflow, job: Job, config: Config, held: Bundle | None,

@@ -17,7 +17,7 @@ from kernelopt_bot.errors import InputError
 from kernelopt_bot.events.job import Decision, Ignored, Job
 from kernelopt_bot.events.payload import from_environment
 from kernelopt_bot.events.policy import authorise
-from kernelopt_bot.events.settings import Policy
+from kernelopt_bot.events.settings import Events, Policy
 from kernelopt_bot.process import redact
 from kernelopt_bot.publish.github import GitHubForge
 from kernelopt_bot.publish.local import LocalForge
@@ -36,6 +36,8 @@ from kernelopt_bot.targets.git import Repository, open_repository
 from kernelopt_bot.targets.wire import reader_of, wire
 
 PHASES = "use the three phases: copy docs/workflows/comment.yml and docs/workflows/pull-requests.yml"
+_UNKNOWN = Policy(Events(push=("*",), bots=True, drafts=True))
+"""Until the policy was read, which stands in a commit that the event names: lets on all that some policy may."""
 
 
 @click.command("run")
@@ -52,12 +54,15 @@ def command(where: str, output: Path, as_json: bool) -> int:
     token = phases.take_token()
     stop_commands(quiet=as_json)
     repository = open_repository(Path.cwd())
-    job = _handled(from_environment(os.environ))
+    job = _handled(from_environment(os.environ, _UNKNOWN))
     if not isinstance(job, Job):
         return _nothing(job.reason, output)
     forge = GitHubForge(job.repository, token) if where == "github" else None
     traced = config_for(repository, _policy_commit(repository, job, forge), job.head_sha or job.base_sha)
     config = traced.config
+    job = _handled(from_environment(os.environ, Policy.of(config)))
+    if not isinstance(job, Job):
+        return _nothing(job.reason, output)
     if job.operation == "close":
         return _close(forge, job, config, output)
     counted = NONE_OPEN

@@ -178,13 +178,17 @@ def refuse_committed_interpreter(python: str, base: Path, tracked: list[str]) ->
     """
     if "/" not in python:
         return
-    inside = os.path.relpath(os.path.normpath(base / python), base)
-    if inside.startswith(".."):
-        return
-    path = PurePosixPath(inside)
-    prefix = path.parent.parent
-    own = {str(path), *(str(p) for p in path.parents), str(prefix / "pyvenv.cfg")}
-    below = [str(prefix / part) + "/" for part in ("bin", "lib", "lib64")]
+    named = Path(os.path.normpath(base / python))
+    # Also by the way that links lead; not of the interpreter itself, which in an environment is one.
+    real = Path(os.path.realpath(named.parent)) / named.name
+    own, below = set(), []
+    for inside in (os.path.relpath(named, base), os.path.relpath(real, os.path.realpath(base))):
+        path = PurePosixPath(inside)
+        if ".." in path.parts:
+            continue
+        prefix = path.parent.parent
+        own |= {str(path), *(str(p) for p in path.parents), str(prefix / "pyvenv.cfg")}
+        below += [str(prefix / part) + "/" for part in ("bin", "lib", "lib64")]
     found = next((t for t in tracked if t in own or any(t.startswith(b) for b in below)), "")
     if found:
         raise InputError("the interpreter's environment is committed to the repository", where=shown_path(found),

@@ -82,7 +82,8 @@ def targets_in(root: Path, traced: Traced) -> list[Target]:
     for index, wanted in enumerate(traced.config.targets):
         try:
             target = finder.by_config(wanted, place(traced, index))
-        except Broken:
+        except Broken as e:
+            click.echo(redact(f"note: {wanted.path}:{wanted.entry} is left out: {e.what}"), err=True)
             continue
         found[target.path, target.entry] = target
     for f in inventory(root, Config(artifact=traced.config.artifact)).found:
@@ -118,4 +119,5 @@ def _show(done: Sweeping, output: Path, *, dry_run: bool, as_json: bool) -> None
     for name, reason in swept.plan.left:
         click.echo(redact(f"{name}: left: {reason}"))
     if not (swept.proposals or swept.plan.searches or swept.plan.left or waiting):
-        click.echo("no artifact and no target found")
+        click.echo("no artifact and no target found: `kernelopt init` lists the models, and "
+                   "`kernelopt init PATH:CLASS` makes one a target")

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kernelopt_bot.errors import UserError
+from kernelopt_bot.publish.files import kernels_named, not_ours
 from kernelopt_bot.publish.github_errors import Answered, Raced
 from kernelopt_bot.publish.key import Trailers, trailers_of, with_trailers
 from kernelopt_bot.publish.publication import Publication
@@ -75,7 +76,10 @@ class Branches:
 
     def file(self, commit: str, path: str) -> str | None:
         """The text of a file of at most 1 MiB at `commit`; None if there is none, or it is no text."""
-        entry = self._entry(str(self._get(f"git/commits/{commit}")["tree"]["sha"]), path)
+        return self._text(str(self._get(f"git/commits/{commit}")["tree"]["sha"]), path)
+
+    def _text(self, tree: str, path: str) -> str | None:
+        entry = self._entry(tree, path)
         if entry is None or entry["type"] != "blob" or entry.get("size", 0) > 1 << 20:
             return None
         blob = self._get(f"git/blobs/{entry['sha']}")
@@ -106,7 +110,7 @@ class Branches:
         ]
         room = _INLINE_TOTAL
         for path, content in sorted(p.files.items()):
-            text = _text(content) if len(content) <= min(room, _INLINE_BYTES) else None
+            text = _decoded(content) if len(content) <= min(room, _INLINE_BYTES) else None
             element: Json = {"path": path, "mode": "100644", "type": "blob"}
             if text is None:
                 encoded = base64.b64encode(content).decode()
@@ -127,16 +131,22 @@ class Branches:
                     where=folder,
                     fix="rename it, or choose another `artifact.root` in the configuration",
                 )
+        for folder in sorted({folder.rpartition("/")[0] for folder in p.replaced} - {""}):
+            entry = self._entry(tree, folder)
+            if entry is not None and not any(e["path"] == "manifest.json" for e in self._tree(str(entry["sha"]))):
+                raise not_ours(folder)
 
     def _stale(self, tree: str, p: Publication) -> list[str]:
-        """What the base has in our generated folders and the publication doesn't."""
+        """The kernels that the base's manifest names in our generated folders and the publication doesn't have; what
+        else lies there somebody put there."""
         found: list[str] = []
         for folder in p.replaced:
             entry = self._entry(tree, folder)
-            # Generated kernels lie flat: whatever else is in there is not ours to take away.
-            if entry is not None and entry["type"] == "tree":
-                found += [f"{folder}/{e['path']}" for e in self._tree(str(entry["sha"])) if e["type"] == "blob"]
-        return sorted(set(found) - p.files.keys())
+            there = self._tree(str(entry["sha"])) if entry is not None and entry["type"] == "tree" else []
+            if left := {f"{folder}/{e['path']}" for e in there if e["type"] == "blob"} - p.files.keys():
+                artifact = folder.rpartition("/")[0]
+                found += left & kernels_named(self._text(tree, f"{artifact}/manifest.json") or "", artifact)
+        return sorted(found)
 
     def _entry(self, tree: str, path: str) -> Json | None:
         entry: Json | None = None
@@ -166,7 +176,7 @@ class Branches:
         return str(self._rest.request("POST", path, body, repeatable=True, doing="committing")["sha"])
 
 
-def _text(content: bytes) -> str | None:
+def _decoded(content: bytes) -> str | None:
     if b"\0" in content:
         return None
     try:

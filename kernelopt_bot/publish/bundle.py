@@ -28,11 +28,12 @@ from pydantic import TypeAdapter, ValidationError
 from kernelopt_bot import __version__
 from kernelopt_bot.compiler.artifact import kernel_text, readme_text
 from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
-from kernelopt_bot.errors import InputError
+from kernelopt_bot.errors import InputError, UserError
 from kernelopt_bot.events.job import Job
 from kernelopt_bot.publish.files import read_folder
+from kernelopt_bot.report import plain_json
 from kernelopt_bot.report.blocks import Report
-from kernelopt_bot.report.facts import adopted, is_faster
+from kernelopt_bot.report.facts import adopted, faster, is_faster
 from kernelopt_bot.report.restore import restore
 from kernelopt_bot.report.summary import RunSummary, summarise
 from kernelopt_bot.report.write import write as write_report
@@ -113,6 +114,17 @@ def read(folder: Path, scratch: Path, job: Job, artifact_root: str) -> Bundle:
 
     Raises InputError for everything that this release's execute phase would not have written for this job.
     """
+    try:
+        return _read(folder, scratch, job, artifact_root)
+    except UserError:
+        raise
+    except Exception as e:
+        # What nobody has thought of must not end the phase before the check is concluded.
+        raise _refused(f"it cannot be read: {type(e).__name__}", folder.name) from e
+
+
+def _read(folder: Path, scratch: Path, job: Job, artifact_root: str) -> Bundle:
+    """Raises InputError."""
     _listed(folder)
     claim, wanted = _json(folder / "bundle.json", _CLAIM), claim_of(job)
     for name, value in vars(wanted).items():
@@ -122,11 +134,14 @@ def read(folder: Path, scratch: Path, job: Job, artifact_root: str) -> Bundle:
     text = _content(folder / "report.json", LIMITS["report.json"])
     run = restore(text)
     _same_job(run, job)
-    summary = summarise(json.loads(text))
+    summary = summarise(plain_json.loads(text))
+    if {t.name for t in summary.faster} != {r.target.name for r in faster(run)}:
+        raise _refused("its figures and what it calls faster differ", "report.json")
     account = _account(folder, run, job, artifact_root)
     artifacts = {}
     for r in run.results:
         if is_faster(r) and r.artifact:
+            _passed(r)
             artifacts[r.artifact] = _artifact(folder / _FOLDER, r, artifact_root)
     _no_others(folder / _FOLDER, artifacts)
     for path, texts in artifacts.items():
@@ -204,6 +219,14 @@ def _same_job(run: RunResult, job: Job) -> None:
     for name, said, wanted in claims:
         if said != wanted:
             raise _refused(f"its report is of another job: {name} is {said!r:.80}, not {wanted!r:.80}", "report.json")
+
+
+def _passed(r: TargetResult) -> None:
+    """Raises InputError for adopted pieces that, by the report's own words, did not pass."""
+    whole = {v.gate for v in r.stitched}
+    judged = [v for t in adopted(r) for v in t.verdicts] + list(r.stitched)
+    if not all(v.lets_on for v in judged) or not whole >= {"model", "performance"}:
+        raise _refused("something adopted did not pass every gate", r.target.name)
 
 
 def _account(folder: Path, run: RunResult, job: Job, artifact_root: str) -> Account:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Collection, Iterable, Mapping
@@ -70,6 +71,20 @@ def check_call_sites(files: Mapping[str, bytes], permitted: Collection[str], art
             raise _rejected("No target names this file as its call site.", path)
         if len(content) > MAX_FILE_BYTES:
             raise _rejected("The call site's file is larger than 1 MiB.", path)
+
+
+def kernels_named(manifest: str, artifact: str) -> set[str]:
+    """Paths of the kernels that a committed artifact's manifest names; none where it says nothing that can be read."""
+    try:
+        return {f"{artifact}/{run['kernel']}" for run in json.loads(manifest)["runs"]}
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return set()
+
+
+def not_ours(folder: str) -> UserError:
+    """For a folder without a manifest where an artifact must go: what is in it would be written over."""
+    return UserError("A folder that KernelOPT did not write stands where an artifact must go.", where=folder,
+                     fix="give the target another `name`, or choose another `artifact.root` in the configuration")
 
 
 def check_path(path: str) -> None:

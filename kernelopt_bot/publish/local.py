@@ -14,7 +14,7 @@ from git import Git
 from git.exc import GitCommandError
 
 from kernelopt_bot.errors import UserError
-from kernelopt_bot.publish.files import check_files, check_removed
+from kernelopt_bot.publish.files import check_files, check_removed, kernels_named, not_ours
 from kernelopt_bot.publish.key import key_of, trailers_of, with_trailers
 from kernelopt_bot.publish.publication import Publication, Published
 from kernelopt_bot.report.write import write_whole
@@ -88,8 +88,7 @@ class LocalForge:
         with tempfile.TemporaryDirectory(prefix="kernelopt-index-") as scratch:
             index = str(Path(scratch) / "index")
             self._git("read-tree", base, index=index)
-            there = self._git("ls-tree", "-r", "-z", "--name-only", base, "--", *p.replaced) if p.replaced else ""
-            for path in sorted({x for x in (*there.split("\0"), *p.removed) if x} - p.files.keys()):
+            for path in sorted({*self._stale(p, base), *p.removed} - p.files.keys()):
                 self._git("update-index", "--force-remove", "--", path, index=index)
             for path, content in sorted(p.files.items()):
                 held = Path(scratch) / "content"
@@ -98,6 +97,19 @@ class LocalForge:
                 # Without --replace: a file of the user's where a folder must go is an error, not a victim.
                 self._git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", index=index)
             return self._git("write-tree", index=index)
+
+    def _stale(self, p: Publication, base: str) -> set[str]:
+        """The kernels that a manifest of `base` names, of the artifacts that are written anew. Raises UserError."""
+        found: set[str] = set()
+        for folder in p.replaced:
+            artifact = folder.rpartition("/")[0]
+            there = self._git("ls-tree", "-r", "-z", "--name-only", base, "--", artifact).split("\0")
+            if f"{artifact}/manifest.json" in there:
+                named = kernels_named(self._git("show", f"{base}:{artifact}/manifest.json"), artifact)
+                found |= named.intersection(there)
+            elif any(there):
+                raise not_ours(artifact)
+        return found
 
     def _is_ancestor(self, base: str, tip: str) -> bool:
         try:

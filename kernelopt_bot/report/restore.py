@@ -7,7 +7,7 @@ is shown; which files may be published is decided in `publish.bundle`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -16,6 +16,7 @@ from kernelopt_bot.contract.candidate import Candidate, KernelCandidate, Lever, 
 from kernelopt_bot.device.profile import Profile
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.gates.verdict import GateName, Status, Verdict
+from kernelopt_bot.report import plain_json
 from kernelopt_bot.report.machine import SCHEMA
 from kernelopt_bot.report.summary import MOST_LINES
 from kernelopt_bot.search.result import Comparison, FirstCall, LeverGain, Noise, RunResult, TargetResult, Trial
@@ -166,17 +167,18 @@ class _Report(_Part):
 def restore(text: bytes) -> RunResult:
     """The result, without programs: they are in no report.
 
-    Raises InputError for what is not JSON of the shape of `docs/report.schema.json`, and for a target that is there
-    twice.
+    Raises InputError for what is not JSON of the shape of `docs/report.schema.json`, for a number that is none, and for
+    a target that is there twice.
     """
     try:
         if len(text) > LONGEST:
             raise ValueError(f"over {LONGEST >> 20} MiB")
+        plain_json.loads(text)  # Of its numbers; the shape is checked next.
         report = _Report.model_validate_json(text, strict=True)
         names = [t.name for t in report.targets]
         if len(set(names)) != len(names):
             raise ValueError("a target is there twice")
-        results = tuple(_result(report, t) for t in report.targets)
+        results = tuple(_results(report))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise _refused(f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}") from None
@@ -191,19 +193,32 @@ def _refused(why: str) -> InputError:
                       fix="run again with one release of KernelOPT in all phases")
 
 
-def _result(report: _Report, t: _Target) -> TargetResult:
-    mine = [b for b in report.baselines if b.target == t.name]
-    noise = next((x for x in report.noise if x.target == t.name), None)
+def _results(report: _Report) -> Iterator[TargetResult]:
+    lists = {name: _by_target(getattr(report, name)) for name in ("gates", "noise", "baselines", "levers", "sets")}
+    for t in report.targets:
+        yield _result(report, t, {name: found.get(t.name, []) for name, found in lists.items()})
+
+
+def _by_target(parts: Iterable[Any]) -> dict[str, list[Any]]:
+    # Once for all targets: a report with many of both would else cost their product.
+    found: dict[str, list[Any]] = {}
+    for part in parts:
+        found.setdefault(part.target, []).append(part)
+    return found
+
+
+def _result(report: _Report, t: _Target, own: Mapping[str, list[Any]]) -> TargetResult:
+    noise = own["noise"][0] if own["noise"] else None
     return TargetResult(
         target=Target(t.name, t.path, t.entry, t.inputs, t.init, t.mode, t.origin, t.closure,
                       line=t.line),
-        program=None, profile=t.profile, trials=tuple(x.made() for x in report.gates if x.target == t.name),
-        levers=tuple(LeverGain(x.lever, x.adopted, x.gain, x.reason) for x in report.levers if x.target == t.name),
+        program=None, profile=t.profile, trials=tuple(x.made() for x in own["gates"]),
+        levers=tuple(LeverGain(x.lever, x.adopted, x.gain, x.reason) for x in own["levers"]),
         stitched=tuple(v.made() for v in t.stitched), headline=t.headline,
-        against=tuple(b.gain for b in mine if b.gain is not None),
-        not_applicable={b.baseline: b.reason for b in mine if b.gain is None},
+        against=tuple(b.gain for b in own["baselines"] if b.gain is not None),
+        not_applicable={b.baseline: b.reason for b in own["baselines"] if b.gain is None},
         noise=Noise(noise.speedup, noise.low, noise.high, noise.pairs) if noise else None, first_call=t.first_call,
         peak_memory=t.peak_memory, covered=t.covered, artifact=t.artifact, error=t.error,
         secret=report.secret.get(t.name, ""), environment=report.environment.get(t.name, {}), spent=t.spent,
         inputs_origin=t.inputs_origin, agents=t.agents, error_kind=t.error_kind,
-        sets={"+".join(s.levers): s.gain for s in report.sets if s.target == t.name})
+        sets={"+".join(s.levers): s.gain for s in own["sets"]})

@@ -78,8 +78,9 @@ def summarise(data: Mapping[str, Any]) -> RunSummary:
     Raises InputError where it has not the shape of `docs/report.schema.json` or holds a gain that is none.
     """
     try:
+        lists = {name: _by_target(data[name]) for name in ("levers", "rejected", "baselines", "noise")}
         return RunSummary(
-            tuple(_target(data, t) for t in data["targets"]),
+            tuple(_target(data, t, lists) for t in data["targets"]),
             tuple((_text(s["what"]), _text(s["reason"])) for s in data["skipped"]),
             _text(data["head_sha"]),
             _text(data["stopped"]),
@@ -94,15 +95,24 @@ def summarise(data: Mapping[str, Any]) -> RunSummary:
         ) from None
 
 
-def _target(data: Mapping[str, Any], t: Mapping[str, Any]) -> TargetSummary:
+def _by_target(parts: Any) -> dict[str, list[Mapping[str, Any]]]:
+    # Once for all targets: a report with many of both would else cost their product.
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for part in parts:
+        found.setdefault(_text(part["target"]), []).append(part)
+    return found
+
+
+def _target(data: Mapping[str, Any], t: Mapping[str, Any],
+            lists: Mapping[str, Mapping[str, list[Mapping[str, Any]]]]) -> TargetSummary:
     name = _text(t["name"])
     gain = comparison(t["headline"]) if t["faster"] is True else None
     if t["faster"] is True and (gain is None or not gain.low > 1.0):
         raise ValueError(f"of {name}: faster, without an interval above 1")
     error = _text(t["error"])
-    levers = [x for x in data["levers"] if x["target"] == name]
+    levers, counts, baselines, noise = (
+        lists[key].get(name, []) for key in ("levers", "rejected", "baselines", "noise"))
     why = tuple((_text(x["lever"]), _text(x["reason"])) for x in levers if x["reason"])
-    counts = [x for x in data["rejected"] if x["target"] == name]
     return TargetSummary(
         name,
         _text(t["path"]),
@@ -116,8 +126,8 @@ def _target(data: Mapping[str, Any], t: Mapping[str, Any]) -> TargetSummary:
         sum(int(_number(x["passed_over"])) for x in counts),
         error or "; ".join(f"{lever}: {reason}" for lever, reason in why),
         why,
-        tuple(c for b in data["baselines"] if b["target"] == name and (c := _measured(b["gain"])) is not None),
-        next((_noise(x) for x in data["noise"] if x["target"] == name), None),
+        tuple(c for b in baselines if (c := _measured(b["gain"])) is not None),
+        _noise(noise[0]) if noise else None,
         _text(t["artifact"]),
         call_site(_text(t["artifact"])),
         environment_words(data["environment"].get(name, {})),

@@ -23,12 +23,14 @@ from kernelopt_bot.contract import options as options_contract
 from kernelopt_bot.contract import plan as plan_contract
 from kernelopt_bot.contract.candidate import Lever, OptionsCandidate, Plan, Scalar
 from kernelopt_bot.errors import InputError
+from kernelopt_bot.report import plain_json
 from kernelopt_bot.report.templates import environment as templates
 
 LIMIT_BYTES = 4 << 20
 """Largest file of an artifact that is read; the runtime has some 60 KiB."""
 LIMIT_FILES = 256
-_FIXED = ("manifest.json", "_runtime.py", "__init__.py", "README.md", ".gitattributes")
+FIXED = ("manifest.json", "_runtime.py", "__init__.py", "README.md", ".gitattributes")
+"""Files of every artifact."""
 _TEST = re.compile(r"test_kernelopt_[A-Za-z0-9_]{1,128}\.py", re.ASCII)
 _KERNEL = re.compile(r"kernels/[a-z0-9_]{1,64}\.py", re.ASCII)
 _TARGET = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}", re.ASCII)
@@ -115,7 +117,7 @@ def read(folder: Path, scratch: Path, earlier: Mapping[str, str] | None = None) 
     if len(set(hashes)) != len(hashes):
         raise Modified("manifest.json", "a run is there twice")
     kernels = tuple(_kernel(loaded.runs, entry) for entry in data["runs"])
-    if unlisted := sorted(set(texts) - set(_FIXED) - set(test) - {run.name for run, _ in kernels}):
+    if unlisted := sorted(set(texts) - set(FIXED) - set(test) - {run.name for run, _ in kernels}):
         raise Modified(unlisted[0], "a file that no run of the manifest names")
     _recipe(data["recipe"], "capability" in data["environment"])
     return Committed(data["target"], data["class"], data["recipe"]["options"], data["environment"], kernels,
@@ -131,7 +133,7 @@ def _texts(folder: Path) -> dict[str, str]:
         if path.is_dir() and name == "kernels":
             continue
         if not path.is_file() or (
-                name not in _FIXED and not _KERNEL.fullmatch(name) and not _TEST.fullmatch(name)):
+                name not in FIXED and not _KERNEL.fullmatch(name) and not _TEST.fullmatch(name)):
             raise Modified(name, "no file of an artifact")
         if len(found) >= LIMIT_FILES or path.stat().st_size > LIMIT_BYTES:
             raise Modified(name, f"over {LIMIT_BYTES} bytes, or one of over {LIMIT_FILES} files")
@@ -145,7 +147,8 @@ def _texts(folder: Path) -> dict[str, str]:
 def _manifest(text: str) -> dict[str, Any]:
     """Its own keys and no others, with plain names: `class` is written into `__init__.py`."""
     try:
-        data = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
+        plain_json.loads(text)  # Of its numbers.
+        data = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as e:
         raise Modified("manifest.json", f"not JSON of an artifact: {e}") from None
     _keys(data, "", optional=frozenset({"example"}))
@@ -172,10 +175,6 @@ def _keys(data: object, part: str, *, optional: frozenset[str]) -> None:
         raise Modified("manifest.json", f"unknown key {unknown[0]!r}{f' in {part}' if part else ''}")
     if missing := sorted(_KEYS[part] - optional - set(data)):
         raise Modified("manifest.json", f"no {missing[0]}{f' in {part}' if part else ''}")
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is no number")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

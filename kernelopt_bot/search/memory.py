@@ -31,6 +31,8 @@ SCHEMA = 1
 WAIT_S = 2.0
 """Longest wait for another process's lock."""
 MOST_ROWS = 20_000
+MOST_REMEMBERED = 32
+"""Candidates that are tried again for one run of steps."""
 _LEVERS: Mapping[str, Lever] = {"kernel": "kernel", "region": "region"}
 _TABLE = """CREATE TABLE IF NOT EXISTS outcomes (
     run_hash TEXT, fingerprint TEXT, device TEXT, torch TEXT, triton TEXT, lever TEXT, technique TEXT, gain REAL,
@@ -70,10 +72,10 @@ class Memory:
         """What was adopted for exactly this run in this environment, largest gain first."""
         rows = self._read(
             "SELECT id, source, plan, technique, lever FROM outcomes WHERE run_hash = ? AND device = ? AND torch = ? "
-            "AND triton = ? ORDER BY gain DESC", (spot.run_hash, *dataclasses.astuple(where)))
+            "AND triton = ? ORDER BY gain DESC LIMIT ?", (spot.run_hash, *dataclasses.astuple(where), MOST_REMEMBERED))
         found = []
         for identity, source, plan, technique, lever in rows:
-            with contextlib.suppress(KeyError, TypeError, ValueError):  # another release's plan
+            with contextlib.suppress(KeyError, TypeError, ValueError, RecursionError):  # another release's plan
                 found.append(KernelCandidate(
                     identity, spot.run_hash, spot.graph, spot.steps, source, Plan.from_json(json.loads(plan)),
                     technique, rationale="verified before in this repository", lever=_LEVERS[lever]))
@@ -83,7 +85,7 @@ class Memory:
         """Technique -> mean speedup of the steps of this structure on this device, any sizes and versions."""
         rows = self._read("SELECT technique, AVG(gain) FROM outcomes WHERE fingerprint = ? AND device = ? GROUP BY "
                           "technique", (structure, where.device))
-        return {str(technique): float(gain) for technique, gain in rows}
+        return {str(technique): float(gain) for technique, gain in rows if isinstance(gain, float)}
 
     def guided(self, spot: Spot, where: Environment) -> Spot:
         """The spot with what is remembered first: candidates, then the ideas of techniques that helped before."""
@@ -116,7 +118,7 @@ class Memory:
 
         self._with(add, None)
 
-    def _read(self, query: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    def _read(self, query: str, values: tuple[str | int, ...]) -> list[tuple[Any, ...]]:
         if not self.path.is_file():
             return []
         return self._with(lambda connection: connection.execute(query, values).fetchall(), [])

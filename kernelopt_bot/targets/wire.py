@@ -42,10 +42,7 @@ def wired(text: str, function: str, entry: str, package: str) -> Wired:
     """
     if not all(part.isidentifier() for part in package.split(".")):
         raise Declined(f"{package} cannot be imported")
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise Declined(f"the file does not parse: {error}") from None
+    tree = _parsed(text, "the file does not parse")
     if "\r" in text.replace("\r\n", "") or "\f" in text:
         raise Declined("the file has unusual line ends")
     body = _function(tree, function)
@@ -68,6 +65,8 @@ def wired(text: str, function: str, entry: str, package: str) -> Wired:
     behind = lines[last - 1].encode()[statement.end_col_offset:].decode().strip()
     if before.strip() or (behind and not behind.startswith("#")):
         raise Declined(f"line {statement.lineno} holds more than one statement")
+    if statement.lineno > 1 and lines[statement.lineno - 2].rstrip("\r\n").endswith("\\"):
+        raise Declined(f"line {statement.lineno} goes on from the one before")
     added = {last: f"{before}{goal} = {alias}({goal}){MARK}",
              _after_imports(tree): f"from {package} import optimize as {alias}"}
     if not lines[last - 1].endswith(("\n", "\r")):
@@ -97,16 +96,23 @@ def unwired(text: str, package: str) -> Wired:
             if line.rstrip("\r\n") == f"from {package} import optimize as {alias}"
             or call.fullmatch(line.rstrip("\r\n"))]
     new = "".join(line for number, line in enumerate(lines, 1) if number not in {n for n, _ in gone})
-    try:
-        tree = ast.parse(new)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise Declined(f"without it the file does not parse: {error}") from None
+    tree = _parsed(new, "without it the file does not parse")
     if any((isinstance(n, ast.Name) and n.id == alias) or (isinstance(n, ast.ImportFrom) and n.module == package)
            or (isinstance(n, ast.Import) and any(a.name == package for a in n.names)) for n in ast.walk(tree)):
         raise Declined(f"it calls {package} in another way too")
     if gone:
         _same_but_for(tree, text, gone)
     return Wired(new, tuple(gone), already=not gone)
+
+
+def _parsed(text: str, otherwise: str) -> ast.Module:
+    """Raises Declined, beginning with `otherwise`; the parser's own limits are errors of three kinds."""
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise Declined(f"{otherwise}: line {error.lineno}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise Declined(f"{otherwise}: {str(error) or 'nested too deeply'}") from None
 
 
 def _function(tree: ast.Module, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
@@ -179,11 +185,14 @@ def _same_but_for(tree: ast.Module, new: str, added: list[tuple[int, str]]) -> N
             self.generic_visit(node)
             return node
 
+    changed = _parsed(new, "the change would not parse")
     try:
-        without = Drop().visit(ast.parse(new))
-    except SyntaxError as error:
-        raise Declined(f"the change would not parse: line {error.lineno}") from None
-    if without is None or ast.dump(without) != ast.dump(tree):
+        without = Drop().visit(changed)
+        same = without is not None and ast.dump(without) == ast.dump(tree)
+    except RecursionError:
+        # What the parser takes may be nested deeper than what walks it: a chain of 900 additions.
+        raise Declined("the file is nested too deeply to be changed safely") from None
+    if not same:
         raise Declined("the change would alter more than the call site")
 
 

@@ -88,6 +88,17 @@ def test_only_publish_may_write_contents_and_runs_none_of_the_repository() -> No
         assert [w["repository"] for w in fetched] == ["${{ job.workflow_repository }}"], name
 
 
+def test_nothing_that_fails_in_publish_keeps_the_check_open() -> None:
+    """What execute or GitHub's storage left, an archive without end among it, and an App's key that is none."""
+    steps = CALLED["jobs"]["publish"]["steps"]
+    assert "phase" in steps[-1]["with"] and "needs.authorise.outputs.head-sha" in steps[-1]["with"]["head-sha"]
+    before = [s for s in steps[:-1] if not s["uses"].startswith("actions/checkout@")]
+    assert len(before) == 4 and all(s["continue-on-error"] is True for s in before)
+    waits = [s["timeout-minutes"] for s in before if "download-artifact" in s["uses"]]
+    assert len(waits) == 2 and sum(waits) < CALLED["jobs"]["publish"]["timeout-minutes"]
+    assert steps[-1]["with"]["publish"].startswith("${{ inputs.app-id != '' && steps.app.outputs.token == ''")
+
+
 def test_callers_grant_what_the_called_jobs_ask_for() -> None:
     levels = ["none", "read", "write"]
     for path in OFFERED:

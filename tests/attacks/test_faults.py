@@ -87,3 +87,44 @@ def test_slow_answers_are_waited_for(case: Case, made: tuple[RunResult, Path]) -
     assert case.run("authorise") == 0
     case.execute(*made)
     assert case.publish() == 0 and len(ours(case)) == 1
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_check_that_is_not_taken_as_it_is_ends_all_the_same(case: Case, made: tuple[RunResult, Path], clock: Clock,
+                                                              times: int) -> None:
+    case.run("authorise")
+    case.execute(*made)
+    case.hub.fail("checks/update", 422, "path is invalid", times=times)
+    assert case.publish() == 0
+    assert (case.check["status"], case.check["conclusion"]) == ("completed", "success" if times == 1 else "failure")
+    assert not any(case.repo.annotations.values())
+
+
+def test_a_policy_that_cannot_be_read_any_more_ends_the_check(case: Case, made: tuple[RunResult, Path], clock: Clock,
+                                                              ) -> None:
+    case.run("authorise")
+    case.execute(*made)
+    case.hub.fail("git/get-tree", 404)
+    assert case.publish() == 1
+    assert (case.check["status"], case.check["conclusion"]) == ("completed", "failure")
+    assert ours(case) == []
+
+
+def test_an_answer_of_another_shape_ends_the_check_and_is_told(case: Case, made: tuple[RunResult, Path], clock: Clock,
+                                                               capsys: pytest.CaptureFixture[str]) -> None:
+    case.run("authorise")
+    case.execute(*made)
+    case.hub.fail("git/get-tree", 200)
+    assert case.publish() == 3
+    assert (case.check["status"], case.check["conclusion"]) == ("completed", "failure")
+    assert "KeyError" in case.check["output"]["summary"] and "Traceback" in capsys.readouterr().err
+
+
+def test_a_job_that_was_lost_on_its_way_ends_the_check(case: Case) -> None:
+    case.run("authorise")
+    head = case.outputs["head-sha"]
+    case.job.unlink()
+    assert case.run("publish", "--execute-result", "skipped", "--head-sha", head) == 2
+    assert (case.check["status"], case.check["conclusion"]) == ("completed", "failure")
+    assert "lost" in case.check["output"]["summary"] and len(case.repo.pulls) == 1
+    assert case.run("publish", "--head-sha", "HEAD; x") == 2, "what is no commit is not looked for"

@@ -41,7 +41,16 @@ def large(folder: Path) -> None:
         file.truncate(1 << 40)
 
 
-@pytest.mark.parametrize("attack", [workflow, command_in_a_name, host_code, link, large], ids=lambda f: f.__name__)
+def another_function(folder: Path) -> None:
+    """The artifact's test would call it, in the repository's own checks."""
+    report = folder / "report.json"
+    data = json.loads(report.read_text())
+    data["targets"][0]["inputs"] = "scripts/deploy.py:main"
+    report.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize("attack", [workflow, command_in_a_name, host_code, link, large, another_function],
+                         ids=lambda f: f.__name__)
 def test_it_is_refused_and_the_check_says_so(case: Case, made: tuple[RunResult, Path], attack: Callable[[Path], None],
                                              capsys: pytest.CaptureFixture[str]) -> None:
     case.run("authorise")

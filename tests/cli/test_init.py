@@ -11,7 +11,8 @@ import yaml
 
 from kernelopt_bot.cli.init import WORKFLOWS, workflow_files
 from kernelopt_bot.cli.main import main
-from kernelopt_bot.config import Config, load
+from kernelopt_bot.cli.sweep import targets_in
+from kernelopt_bot.config import Config, load, load_traced
 from kernelopt_bot.config_template import SHOWN, Listed, text
 from kernelopt_bot.errors import Unavailable
 from kernelopt_bot.report.templates import SHARED
@@ -69,6 +70,22 @@ def test_a_chosen_model_becomes_a_target_that_check_tries(project: Path, capsys:
     assert 0 < checked["eager_ms"] < 1000
 
 
+def test_a_file_that_does_not_parse_costs_the_other_targets_nothing(project: Path,
+                                                                    capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "models/broken.py").write_text("def (:\n")
+    (project / "models/good.py").write_text(
+        "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+        "def get_inputs():\n    return [torch.ones(2)]\n")
+    (project / ".kernelopt.yml").write_text(
+        "version: 1\ntargets:\n  - { path: models/broken.py, entry: Net, inputs: get_inputs }\n"
+        "  - { path: models/good.py, entry: Model, inputs: get_inputs }\n")
+    assert main(["check", "--root", str(project), "--device", "cpu", "--json"]) == 2
+    broken, good = json.loads(capsys.readouterr().out)
+    assert "does not parse" in broken["error"] and (good["error"], good["inputs"]) == ("", ["x: (2,) float32"])
+    assert [t.path for t in targets_in(project, load_traced(project))] == ["models/good.py"]
+    assert "models/broken.py:Net is left out: models/broken.py does not parse" in capsys.readouterr().err
+
+
 def test_check_without_targets_says_what_to_do(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--root", str(project)]) == 2
     assert "kernelopt init PATH:CLASS" in capsys.readouterr().err
@@ -80,6 +97,20 @@ def test_without_a_choice_every_model_is_a_comment(project: Path) -> None:
     written = (project / ".kernelopt.yml").read_text()
     assert "#     entry: Encoder" in written and "#     entry: Other" in written
     assert not (project / "kernelopt_inputs.py").exists()
+
+
+def test_first_a_list_then_a_choice(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The order of docs/first-hour.md: what the first call wrote is no obstacle to the second."""
+    assert init(project) == 0 and init(project, "models/net.py:Encoder") == 0
+    assert [t.entry for t in load(project).targets] == ["Encoder"]
+    kept = (project / ".kernelopt.yml").read_text()
+    capsys.readouterr()
+    assert init(project, "models/net.py:Other") == 0
+    out = capsys.readouterr().out
+    assert (project / ".kernelopt.yml").read_text() == kept, "a choice is the author's"
+    assert "add below `targets:` in the configuration, which was kept:" in out
+    assert '  - path: "models/net.py"\n    entry: Other' in out
+    assert "write into kernelopt_inputs.py, which was kept: models_net_other_inputs" in out
 
 
 def test_nothing_is_overwritten_without_force(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernelopt_bot.cli.phases import read_order
+from kernelopt_bot.compiler.releases import digest
 from kernelopt_bot.publish.files import read_folder
 from kernelopt_bot.publish.github import GitHub
+from kernelopt_bot.publish.removal import Declined, removable
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.sweep import NONE_OPEN, Plan, Proposal, Search, Swept, Verified
 from kernelopt_bot.targets.wire import wired
@@ -68,7 +71,10 @@ def test_pull_requests_that_cannot_be_read_let_nothing_be_searched(case: Case) -
 
 def test_a_fix_is_published_with_its_reason(case: Case, made: Made) -> None:
     commit(case, made)
-    case.repo.commit("main", {f"{ARTIFACT}/README.md": "an older one\n", f"{ARTIFACT}/kernels/old.py": "x = 1\n"})
+    manifest = json.loads((made[1] / ARTIFACT / "manifest.json").read_text())
+    manifest["runs"][0]["kernel"] = "kernels/old.py"
+    case.repo.commit("main", {f"{ARTIFACT}/README.md": "an older one\n", f"{ARTIFACT}/kernels/old.py": "x = 1\n",
+                              f"{ARTIFACT}/manifest.json": json.dumps(manifest)})
     case.sweep()
     case.execute(*made, swept("mend"))
     assert case.publish() == 0
@@ -120,6 +126,28 @@ def test_an_artifact_that_a_person_touched_stays(case: Case, made: Made, edit: s
     assert case.publish() == 0
     assert case.outputs["operation"] == "reported" and not case.ours()
     assert f"{ARTIFACT} stays: it was edited" in case.summary
+
+
+@pytest.mark.parametrize(("edit", "why"), [
+    ({}, ""), ({"kernels/mine.py": "x = 1\n"}, "does not name"),
+    ({"test_kernelopt_mine.py": "x = 1\n"}, "does not name"),
+    ({"KERNEL": "x = 1\n"}, "it was edited"), ({"manifest.json": "[]"}, "cannot be read")],
+    ids=["untouched", "a kernel beside", "a test beside", "a kernel", "the manifest"])
+def test_an_artifact_of_an_earlier_release_goes_only_as_its_manifest_says(case: Case, made: Made, edit: dict[str, str],
+                                                                          why: str) -> None:
+    runtime = "x = 'of release 0.0.9'\n"
+    files = {p.relative_to(made[1] / ARTIFACT).as_posix(): p.read_text() for p in (made[1] / ARTIFACT).rglob("*.py")}
+    kernel = next(name for name in files if name.startswith("kernels/"))
+    files |= {"manifest.json": (made[1] / ARTIFACT / "manifest.json").read_text(), "_runtime.py": runtime}
+    files |= {kernel if name == "KERNEL" else name: text for name, text in edit.items()}
+    head = case.repo.commit("main", {f"{ARTIFACT}/{name}": text for name, text in files.items()})
+    rest = GitHub("acme/kernels", TOKEN, base_url=case.hub.url)
+    if why:
+        with pytest.raises(Declined, match=why):
+            removable(rest, head, ARTIFACT, {"0.0.9": digest(runtime)})
+    else:
+        assert removable(rest, head, ARTIFACT, {"0.0.9": digest(runtime)}) == tuple(
+            sorted(f"{ARTIFACT}/{name}" for name in files))
 
 
 def test_what_was_edited_is_reported_and_not_touched(case: Case, made: Made) -> None:

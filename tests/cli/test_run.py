@@ -34,9 +34,17 @@ def test_other_interpreters_are_not(tmp_path: Path, python: str) -> None:
     refuse_committed_interpreter(python, tmp_path, ["net/model.py", "venv/readme", "bin/tool"])
 
 
-def test_an_absolute_path_into_the_checkout_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("base", ["checkout", "alias"])
+def test_an_absolute_path_into_the_checkout_counts(tmp_path: Path, base: str) -> None:
+    (tmp_path / "checkout/env/bin").mkdir(parents=True)
+    (tmp_path / "alias").symlink_to(tmp_path / "checkout")
     with pytest.raises(InputError, match="committed"):
-        refuse_committed_interpreter(str(tmp_path / "env/bin/python"), tmp_path, ["env/pyvenv.cfg"])
+        refuse_committed_interpreter(str(tmp_path / base / "env/bin/python"), tmp_path / "checkout", ["env/pyvenv.cfg"])
+
+
+def test_a_folder_that_begins_with_two_dots_is_inside(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="committed"):
+        refuse_committed_interpreter("..env/bin/python", tmp_path, ["..env/pyvenv.cfg"])
 
 
 def test_what_was_found_becomes_a_branch_here(tmp_path: Path, made: tuple[RunResult, Path],
@@ -82,3 +90,23 @@ def test_one_process_says_what_it_does_not_do(tmp_path: Path, monkeypatch: pytes
     assert main(["run", "--publish", "report", "--output", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
     assert "verify is not handled in one process; use the three phases: copy docs/workflows/comment.yml" in out
+
+
+@pytest.mark.parametrize(("pushes", "said"), [
+    ("[trunk]", "nothing to do: pushes to main start no run: events.push does not name it"),
+    ("[main]", "not published: publication is switched off")])
+def test_what_the_policy_does_not_want_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pushes: str,
+                                                  said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    scratch = Scratch(tmp_path)
+    base = scratch.commit({"a.py": "x = 1\n", ".kernelopt.yml": f"version: 1\nevents: {{ push: {pushes} }}\n"})
+    head = scratch.commit({"a.py": "x = 2\n"})
+    scratch.git("update-ref", "refs/remotes/origin/main", head)
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps({
+        "ref": "refs/heads/main", "before": base, "after": head, "commits": [], "sender": {"login": "octocat"},
+        "repository": {"id": 1, "full_name": "acme/kernels", "default_branch": "main"}}))
+    monkeypatch.setenv("GITHUB_EVENT_NAME", "push")
+    monkeypatch.setenv("GITHUB_EVENT_PATH", str(event))
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "--publish", "report", "--output", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == said

@@ -199,6 +199,32 @@ def _other_options(folder: Path) -> None:
     _edit(folder / "report.json", lambda d: [g.update(options={}) for g in d["gates"] if g["id"] == "graphs"])  # type: ignore[attr-defined]
 
 
+def _raw(name: str, change: Callable[[dict[str, object]], object], text: str) -> Callable[[Path], object]:
+    """`text` for the value HERE, which no writer of JSON would give."""
+    def attack(folder: Path) -> None:
+        _edit(folder / name, change)
+        path = folder / name
+        path.write_text(path.read_text().replace('"HERE"', text))
+    return attack
+
+
+def _noise(data: dict[str, object]) -> None:
+    data["noise"][0].update(low="HERE")  # type: ignore[index]
+
+
+def _evidence(data: dict[str, object]) -> None:
+    data["evidence"].update(speedup="HERE")  # type: ignore[attr-defined]
+
+
+def _failed_gate(folder: Path) -> None:
+    _edit(folder / "report.json", lambda d: d["targets"][0]["stitched"][-1].update(status="fail"))  # type: ignore[index]
+
+
+def _failed_piece(folder: Path) -> None:
+    _edit(folder / "report.json", lambda d: [g["verdicts"][1].update(status="not measured") for g in d["gates"]])  # type: ignore[attr-defined]
+
+
+MANIFEST = f"artifacts/{ARTIFACT}/manifest.json"
 ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a link for a kernel": (_link_file, "no plain file"),
     "a link for a folder": (_link_folder, "no plain file"),
@@ -245,6 +271,17 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a removal beside the root": (_account(verified=[asdict(Verified("kernelopt_kernels/../src", "stale"))]), "place"),
     "one artifact twice": (_account(verified=[asdict(Verified(ARTIFACT, s)) for s in ("stale", "verified")]), "twice"),
     "a search of no target": (lambda f: _edit(f / "account.json", lambda d: d.update(ended=["x"])), "no report"),
+    "kernels of a target that is not called faster": (_target("faster", False), "what it calls faster"),
+    "a whole that failed a gate": (_failed_gate, "did not pass every gate"),
+    "a whole that no gate saw": (_target("stitched", []), "did not pass every gate"),
+    "a piece that a gate never answered for": (_failed_piece, "did not pass every gate"),
+    "a figure that is no number": (_raw("report.json", _noise, "NaN"), "no number"),
+    "a figure without end": (_raw("report.json", _noise, "1e999"), "no number"),
+    "a whole number of a thousand digits": (_raw("report.json", _noise, "9" * 1000), "larger than any"),
+    "a number of ten million digits": (_raw("report.json", _noise, "9" * 10_000_000), "larger than any"),
+    "a gain in the manifest that no float holds": (_raw(MANIFEST, _evidence, "9" * 400), "manifest.json"),
+    "a gain in the manifest without an interval": (lambda f: _edit(f / MANIFEST, lambda d: d["evidence"].pop("low")),  # type: ignore[attr-defined]
+                                                   "UndefinedError"),
     "not JSON": (lambda f: (f / "report.json").write_text("[" * 100_000), "malformed"),
 }
 

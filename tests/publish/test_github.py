@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -250,9 +251,21 @@ def test_the_address_comes_from_the_environment(hub: Hub, repo: Repo, monkeypatc
 
 def test_kernels_of_an_earlier_merge_go_and_other_files_stay(repo: Repo, forge: GitHubForge) -> None:
     old, note = "kernelopt_kernels/block/kernels/old.py", "kernelopt_kernels/block/NOTES.md"
-    repo.commit("faster-models", {old: "old\n", KERNEL: "old\n", note: "mine\n"})
+    mine = "kernelopt_kernels/block/kernels/mine.py"
+    manifest = json.dumps({"runs": [{"kernel": "kernels/old.py"}, {"kernel": "../../models/block.py"}]})
+    repo.commit("faster-models", {old: "old\n", KERNEL: "old\n", note: "mine\n", mine: "mine\n",
+                                  "kernelopt_kernels/block/manifest.json": manifest})
     p = replace(publication(repo.sha("faster-models")), replaced=("kernelopt_kernels/block/kernels", "absent/kernels"))
     assert forge.publish(p).operation == "created"
     assert repo.git("show", f"{BRANCH}:{KERNEL}") == "def norm(): ..."
     assert repo.git("show", f"{BRANCH}:{note}") == "mine"
-    assert old not in repo.git("ls-tree", "-r", "--name-only", BRANCH).split()
+    there = repo.git("ls-tree", "-r", "--name-only", BRANCH).split()
+    assert old not in there and {mine, "models/block.py"} <= set(there)
+
+
+def test_a_package_of_a_person_is_not_written_over(repo: Repo, forge: GitHubForge) -> None:
+    repo.commit("faster-models", {"kernelopt_kernels/block/__init__.py": "mine\n"})
+    p = replace(publication(repo.sha("faster-models")), replaced=("kernelopt_kernels/block/kernels",))
+    with pytest.raises(UserError, match="did not write"):
+        forge.publish(p)
+    assert repo.git("branch", "--list", "kernelopt-*") == ""

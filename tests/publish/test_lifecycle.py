@@ -303,6 +303,7 @@ def test_a_body_that_a_person_wrote_stays_until_there_is_news(repo: Repo, forge:
 
 def test_a_publication_of_two_targets_among_twenty_takes_few_requests(hub: Hub, repo: Repo) -> None:
     held = {f"kernelopt_kernels/t{i}/kernels/k{j}.py": f"{i} {j}\n" for i in range(20) for j in range(4)}
+    held |= {f"kernelopt_kernels/t{i}/manifest.json": '{"runs": [{"kernel": "kernels/k1.py"}]}' for i in range(20)}
     repo.commit("faster-models", {**held, "CODEOWNERS": "* @kim\n"})
     repo.permissions["kim"] = "write"
     files = {f"kernelopt_kernels/t{i}/{n}": f"{i} new\n".encode() for i in range(2)

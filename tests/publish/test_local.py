@@ -161,9 +161,10 @@ def test_an_output_that_cannot_be_written_stops_before_the_branch(checkout: Chec
 
 def test_kernels_of_an_earlier_merge_go_and_other_files_stay(checkout: Checkout, forge: LocalForge) -> None:
     old, note = "kernelopt_kernels/block/kernels/old.py", "kernelopt_kernels/block/NOTES.md"
-    for path in (old, note, KERNEL):
+    mine, manifest = "kernelopt_kernels/block/kernels/mine.py", "kernelopt_kernels/block/manifest.json"
+    for path in (old, note, KERNEL, mine, manifest):
         (checkout.path / path).parent.mkdir(parents=True, exist_ok=True)
-        (checkout.path / path).write_text("old\n")
+        (checkout.path / path).write_text('{"runs": [{"kernel": "kernels/old.py"}]}\n')
     checkout.git("add", "kernelopt_kernels")
     checkout.git("commit", "-q", "-m", "merged")
     p = replace(
@@ -171,7 +172,17 @@ def test_kernels_of_an_earlier_merge_go_and_other_files_stay(checkout: Checkout,
     )
     assert forge.publish(p).operation == "created"
     names = checkout.git("ls-tree", "-r", "--name-only", BRANCH).split()
-    assert (old in names, note in names, KERNEL in names) == (False, True, True)
+    assert (old in names, note in names, mine in names, KERNEL in names) == (False, True, True, True)
+
+
+def test_a_package_of_a_person_is_not_written_over(checkout: Checkout, forge: LocalForge) -> None:
+    (checkout.path / "kernelopt_kernels/block").mkdir(parents=True)
+    (checkout.path / "kernelopt_kernels/block/__init__.py").write_text("mine\n")
+    checkout.git("add", "kernelopt_kernels")
+    checkout.git("commit", "-q", "-m", "mine")
+    p = replace(publication(checkout.git("rev-parse", "HEAD")), replaced=("kernelopt_kernels/block/kernels",))
+    with pytest.raises(UserError, match="did not write"):
+        forge.publish(p)
 
 
 def test_the_environment_cannot_redirect_git(

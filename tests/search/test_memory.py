@@ -144,3 +144,16 @@ def test_two_runs_write_at_once(tmp_path: Path, spot: Spot) -> None:
     for t in threads:
         t.join()
     assert len(memory(tmp_path, notes).candidates(spot, HERE)) == 10 and notes == []
+
+
+@pytest.mark.parametrize("change", ["plan = '" + "[" * 50_000 + "'", "plan = NULL", "plan = x'ff'", "gain = NULL",
+                                    "gain = 'much'", "lever = 'launch'"], ids=lambda c: c[:14])
+def test_a_row_of_another_shape_costs_nothing(tmp_path: Path, spot: Spot, change: str) -> None:
+    kept = memory(tmp_path, Notes())
+    candidate = ideas(spot)[0]
+    record(kept, spot, candidate, 1.2)
+    with sqlite3.connect(kept.path) as connection:
+        connection.execute(f"UPDATE outcomes SET {change}")
+    connection.close()
+    found = kept.guided(spot, HERE).ideas([{"configs": []}] * len(spot.kernels))
+    assert {c.id for c in found} >= {c.id for c in ideas(spot)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,20 @@ def test_a_call_of_a_person_s_own_is_left_alone(line: str) -> None:
     made = wired(text, "make", "Net", "kernels.net")
     with pytest.raises(Declined, match="in another way"):
         unwired(made.text + line, "kernels.net")
+
+
+@pytest.mark.parametrize("deep", ["x = " + "+".join("1" * 900), "x = a" + ".b" * 900, "x = " + "-" * 100_000 + "1",
+                                  "if a: pass\n" + "elif a: pass\n" * 900], ids=["sum", "chain", "signs", "elif"])
+@pytest.mark.parametrize("change", [wired, unwired], ids=lambda f: str(f.__name__))
+def test_a_file_deeper_than_python_walks_is_declined(change: Callable[..., object], deep: str) -> None:
+    text = f"from net import Net\n{deep}\ndef main():\n    model = Net()\n"
+    if change is unwired:
+        text = f"from k.net import optimize as optimize_net\n{text}    model = optimize_net(model)  # KernelOPT\n"
+    with pytest.raises(Declined, match=r"deep|recursion"):
+        change(*((text, "main", "Net", "k.net") if change is wired else (text, "k.net")))
+
+
+def test_a_statement_that_goes_on_from_the_line_before_is_declined() -> None:
+    text = "from net import Net\ndef main(x):\n    if x: \\\n    model = Net()\n"
+    with pytest.raises(Declined, match="line 4 goes on"):
+        wired(text, "main", "Net", "k.net")
