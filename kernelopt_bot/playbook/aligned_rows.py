@@ -9,7 +9,6 @@ rows in flight, so that a second pass finds its row in L2. Expected: 1.2x to 2x.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch
@@ -17,6 +16,7 @@ from kernelopt_bot.playbook.emit import Function, candidate, plain, runtime_para
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, access_of, name_of
 from kernelopt_bot.playbook.masks import without
 from kernelopt_bot.playbook.rewrite import expression, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site, width
 from kernelopt_bot.playbook.traffic import row_traffic
 
@@ -107,7 +107,7 @@ def aligned(source: KernelSource, block: int) -> list[ast.stmt] | None:
         if isinstance(statement, ast.For):
             body += _split(statement, index, length, whole)
             continue
-        body.append(copy.deepcopy(statement))
+        body.append(copied(statement))
         if name_of(statement) == "xindex":
             body += statements(
                 f"row_start = {length} * xoffset\n"
@@ -117,7 +117,7 @@ def aligned(source: KernelSource, block: int) -> list[ast.stmt] | None:
 
 
 def _split(loop: ast.For, index: str, length: int, whole: int) -> list[ast.stmt]:
-    main, rest = copy.deepcopy(loop), copy.deepcopy(loop)
+    main, rest = copied(loop), copied(loop)
     main.iter, rest.iter = expression(f"tl.range(0, {whole}, R0_BLOCK)"), expression(
         f"tl.range(0, {length - whole}, R0_BLOCK)")
     for statement in main.body:

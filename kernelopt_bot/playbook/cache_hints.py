@@ -8,13 +8,13 @@ more where a shared operand is nearly as large as the cache.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.playbook.emit import identity, understood
 from kernelopt_bot.playbook.kernel_source import Access, KernelSource, NotUnderstood, access_of
 from kernelopt_bot.playbook.launch_space import LaunchConfig, derive
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site
 
 
@@ -47,7 +47,7 @@ class CacheHints:
 
 def hinted(site: Site, source: KernelSource, streaming: bool) -> list[ast.stmt]:
     """The body with eviction policies on loads and, if `streaming`, `.cs` on stores of tensors used once."""
-    body = copy.deepcopy(list(source.body))
+    body = copied(list(source.body))
     for node in (n for s in body for n in ast.walk(s)):
         access = access_of(node) if isinstance(node, ast.Call) else None
         hint = _hint(site, source, access) if access is not None else ""

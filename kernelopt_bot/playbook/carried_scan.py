@@ -9,7 +9,6 @@ meanwhile, and a row that fits one block has no loop at all. Expected: 1.1x to 1
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from kernelopt_bot.playbook.emit import Function, candidate, plain, runtime_para
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, name_of
 from kernelopt_bot.playbook.masks import without
 from kernelopt_bot.playbook.rewrite import reads, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site
 
 _SHORTEST = 512
@@ -159,7 +159,7 @@ def carried(source: KernelSource, scan: Scan, block: int, stages: int) -> list[a
     length = source.constants["r0_numel"]
     neutral, total = _OPERATORS[scan.operator]
     sign = "+" if scan.operator is ast.Add else "*"
-    loop = copy.deepcopy(source.body[scan.loop])
+    loop = copied(source.body[scan.loop])
     assert isinstance(loop, ast.For)
     whole = block >= length
     inside: list[ast.stmt] = []
@@ -177,7 +177,7 @@ def carried(source: KernelSource, scan: Scan, block: int, stages: int) -> list[a
         if name_of(statement) == scan.carry:
             body += statements(f"{scan.carry} = tl.full([XBLOCK, 1], {neutral}, {scan.dtype})") if not whole else []
         else:
-            body.append(copy.deepcopy(statement))
+            body.append(copied(statement))
     if whole:
         body += [*statements(f"{ast.unparse(loop.target)} = 0"), *inside]
     else:
@@ -185,7 +185,7 @@ def carried(source: KernelSource, scan: Scan, block: int, stages: int) -> list[a
         loop.iter = ast.parse(f"tl.range(0, {length}, R0_BLOCK{ahead})", mode="eval").body
         loop.body = inside
         body.append(loop)
-    body += [copy.deepcopy(s) for s in source.body[scan.loop + 1:]]
+    body += [copied(s) for s in source.body[scan.loop + 1:]]
     return without(body, {"xmask"} if length % block else {"xmask", "r0_mask"})
 
 

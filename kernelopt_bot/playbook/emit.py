@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch, Parameter, Plan, Scratch
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood
 from kernelopt_bot.playbook.rewrite import drop_dead
+from kernelopt_bot.playbook.syntax import copied, nodes
 from kernelopt_bot.playbook.technique import Site
 
 _IMPORTS = (
@@ -62,10 +62,10 @@ def plain(name: str) -> str:
 
 
 def _text(name: str, parameters: Iterable[str], body: Iterable[ast.stmt]) -> str:
-    tree = copy.deepcopy(list(body))
-    nodes = [n for s in tree for n in ast.walk(s) if isinstance(n, ast.Name)]
-    used = {n.id for n in nodes}
-    for node in nodes:
+    tree = copied(list(body))
+    names = [n for s in tree for n in nodes(s) if isinstance(n, ast.Name)]
+    used = {n.id for n in names}
+    for node in names:
         better = plain(node.id)
         if better != node.id:
             node.id = better if better not in used else f"{better}_kept"

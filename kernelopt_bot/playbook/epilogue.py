@@ -4,7 +4,6 @@ vendor's result replaced."""
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from kernelopt_bot.contract.body import dotted
 from kernelopt_bot.playbook.inline import definitions
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, access_of, name_of
 from kernelopt_bot.playbook.rewrite import expression, impure, reads, statements, substitute
+from kernelopt_bot.playbook.syntax import copied
 
 _HEAD = frozenset({"xnumel", "xoffset", "xindex", "xmask", "rnumel", "RBLOCK", "roffset", "rindex"})
 _FLOATS = {"fp32": "tl.float32", "fp16": "tl.float16", "bf16": "tl.bfloat16"}
@@ -118,7 +118,7 @@ def body(epilogue: Epilogue, value: str, head: Sequence[ast.stmt], shape: str, i
         name = name_of(statement)
         if name in _HEAD and not (epilogue.row and name in ("rnumel", "RBLOCK", "rindex")):
             continue
-        rest.append(ast.fix_missing_locations(replacer.visit(copy.deepcopy(statement))))
+        rest.append(ast.fix_missing_locations(replacer.visit(copied(statement))))
     if keep:
         at, mask = "xindex", "xmask"
         if epilogue.row:

@@ -22,6 +22,7 @@ from kernelopt_bot.playbook.inline import Site, definitions, lanes_masked, moved
 from kernelopt_bot.playbook.kernel_source import Access, KernelSource, NotUnderstood, access_of, name_of
 from kernelopt_bot.playbook.masks import without
 from kernelopt_bot.playbook.rewrite import expression, statements, substitute
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import BaselineConfig, Expectation
 from kernelopt_bot.playbook.values import Node, Unmovable, Values
 
@@ -136,7 +137,7 @@ class _Consumer:
                 result.append(loop)
                 continue
             changer = _Replaced(self, shape)
-            changed = changer.visit(copy.deepcopy(statement))
+            changed = changer.visit(copied(statement))
             result += [*changer.before, ast.fix_missing_locations(changed)]
         return result
 
@@ -179,7 +180,7 @@ class _Consumer:
             return index
         if not self.row:
             return None
-        found: ast.expr = _PerRow(self.row).visit(copy.deepcopy(index))
+        found: ast.expr = _PerRow(self.row).visit(copied(index))
         return None if any(isinstance(n, ast.Name) and n.id != "fused_row" for n in ast.walk(found)) else found
 
     def _move(self, producer: Node, buffer: str, at: Site) -> list[ast.stmt]:
@@ -281,7 +282,7 @@ def _by_row(body: Sequence[ast.stmt], row: int) -> list[ast.stmt]:
         elif name_of(statement) == "xmask":
             result += statements(f"xmask = fused_column < {row}")
         else:
-            result.append(copy.deepcopy(statement))
+            result.append(copied(statement))
     return result
 
 

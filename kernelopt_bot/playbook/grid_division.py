@@ -9,7 +9,6 @@ broadcast operand is loaded for every element.
 from __future__ import annotations
 
 import ast
-import copy
 import math
 from collections.abc import Iterator
 
@@ -18,6 +17,7 @@ from kernelopt_bot.playbook.emit import Function, candidate, plain, runtime_para
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, access_of, name_of
 from kernelopt_bot.playbook.masks import within, without
 from kernelopt_bot.playbook.rewrite import binds, expression, reads, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site
 
 _SHORTEST = 64
@@ -120,7 +120,7 @@ def divided(source: KernelSource, inner: int, block: int) -> list[ast.stmt]:
         elif name == "xmask":
             body += statements(f"xmask = xcolumn < {inner}")
         else:
-            body.append(lift.visit(copy.deepcopy(statement)))
+            body.append(lift.visit(copied(statement)))
     return _masked(body, "xmask") if inner % block else without(body, {"xmask"})
 
 

@@ -8,12 +8,12 @@ row. A value keeps the rounding of the buffer that it no longer passes through.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelopt_bot.playbook.kernel_source import Access, KernelSource, NotUnderstood, access_of, name_of
 from kernelopt_bot.playbook.rewrite import binds, expression, impure, reads, statements, substitute
+from kernelopt_bot.playbook.syntax import copied
 
 LONGEST_ROW = 4096
 """Elements of a reduction that each program of the consumer repeats."""
@@ -134,7 +134,7 @@ def moved(source: KernelSource, outputs: Mapping[str, str], at: Site, prefix: st
     mask = None if row else at.mask
     if row:
         result += statements(f"{prefix}xmask = tl.full([1, 1], True, tl.int1)")
-    body = [copy.deepcopy(s) for s in source.body
+    body = [copied(s) for s in source.body
             if not (name_of(s) in _HEAD or isinstance(s, ast.AnnAssign) or _plain_store(s)
                     or (isinstance(s, ast.Assign) and name_of(s) in ("RBLOCK", "R0_BLOCK")))]
     for number, pointer in enumerate(outputs):
@@ -169,7 +169,7 @@ def moved(source: KernelSource, outputs: Mapping[str, str], at: Site, prefix: st
 def lanes_masked(source: KernelSource) -> list[ast.stmt]:
     """A body in which every unmasked access whose element differs from lane to lane has the mask `xmask`."""
     lanes = _lanewise(source)
-    body = [copy.deepcopy(s) for s in source.body]
+    body = [copied(s) for s in source.body]
     for call in (n for s in body for n in ast.walk(s) if isinstance(n, ast.Call)):
         access = access_of(call)
         if access is not None and access.mask is None and reads(access.index) & lanes:
@@ -196,7 +196,7 @@ class _Renamed(ast.NodeTransformer):
         if getattr(node, "done", False) or not isinstance(node.ctx, ast.Load):
             return node
         if node.id in self.names:
-            return copy.deepcopy(self.names[node.id])
+            return copied(self.names[node.id])
         return ast.Name(self.rename(node.id), ast.Load())
 
 
@@ -234,7 +234,7 @@ class _Loads(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in _BOUNDS and isinstance(node.ctx, ast.Load) and not self.row:
-            return _finished(copy.deepcopy(self.mask)) if self.mask is not None else expression("True")
+            return _finished(copied(self.mask)) if self.mask is not None else expression("True")
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -244,12 +244,12 @@ class _Loads(ast.NodeTransformer):
             return node
         own = None if access.mask is None or _names(access.mask) <= _BOUNDS else access.mask
         if own is not None:
-            own = self.visit(copy.deepcopy(own))
+            own = self.visit(copied(own))
         lanes = bool(reads(access.index) & self.depends)
-        outer = _finished(copy.deepcopy(self.mask)) if self.mask is not None and lanes else None
+        outer = _finished(copied(self.mask)) if self.mask is not None and lanes else None
         mask = outer if own is None else own if outer is None else ast.BinOp(outer, ast.BitAnd(), own)
-        index = _Renamed(self.names, self.rename).visit(copy.deepcopy(access.index))
-        shown = None if mask is None else _Renamed(self.names, self.rename).visit(copy.deepcopy(mask))
+        index = _Renamed(self.names, self.rename).visit(copied(access.index))
+        shown = None if mask is None else _Renamed(self.names, self.rename).visit(copied(mask))
         target = f"{self.stem}_{len(self.before)}"
         more = self.expand(access, Site(index, shown, self.at.shape if lanes or self.row else ("1",), target,
                                         self.at.once and not (self.row and _along(access.index, self.depends))))

@@ -10,7 +10,6 @@ traffic of one, for the part that is kept.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch
@@ -19,6 +18,7 @@ from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, ac
 from kernelopt_bot.playbook.launch_space import WARP, contiguous
 from kernelopt_bot.playbook.phases import phases
 from kernelopt_bot.playbook.rewrite import expression, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site, width
 from kernelopt_bot.playbook.traffic import row_traffic
 
@@ -105,14 +105,14 @@ def kept(source: KernelSource, block: int, count: int) -> list[ast.stmt]:
     known: set[str] = set()
     for statement in source.body:
         if not isinstance(statement, ast.For):
-            body.append(copy.deepcopy(statement))
+            body.append(copied(statement))
             continue
         for number in range(count):
             body += statements(f"r0_offset = {number * block}")
             for inner in statement.body:
-                body += _keep(copy.deepcopy(inner), again, number, known)
+                body += _keep(copied(inner), again, number, known)
         if count * block < length:
-            rest = copy.deepcopy(statement)
+            rest = copied(statement)
             rest.iter = expression(f"tl.range({count * block}, r0_numel, R0_BLOCK)")
             body.append(rest)
     return body

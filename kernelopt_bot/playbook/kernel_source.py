@@ -39,7 +39,7 @@ class Access:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A parsed kernel. `body` is shared: copy statements (`copy.deepcopy`) before changing them."""
+    """A parsed kernel. `body` is shared: copy statements (`copied`) before changing them."""
 
     name: str
     heuristic: str

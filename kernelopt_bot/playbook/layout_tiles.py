@@ -9,7 +9,6 @@ sides follow from the vectors and lines of both layouts; neighbours share lines 
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch
@@ -18,6 +17,7 @@ from kernelopt_bot.playbook.emit import Function, candidate, plain, runtime_para
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, access_of, name_of
 from kernelopt_bot.playbook.masks import within, without
 from kernelopt_bot.playbook.rewrite import binds, reads, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site
 
 _TILES = ((64, 64, 4), (32, 64, 4), (64, 64, 8), (64, 32, 4), (32, 32, 4), (128, 32, 4), (16, 128, 4))
@@ -107,7 +107,7 @@ def tiled(source: KernelSource, y: int, x: int) -> list[ast.stmt]:
             text = "matrix_number" if factor == 1 else f"matrix_number // {factor}"
             text += f" % {d.modulus}" if d.modulus else ""
         head += f"{name} = {text}\n"
-    body = [copy.deepcopy(s) for s in source.body if name_of(s) not in _FRAME | set(digits)
+    body = [copied(s) for s in source.body if name_of(s) not in _FRAME | set(digits)
             and not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     if any(reads(s) & {"yindex", "XBLOCK", "YBLOCK", "xoffset", "yoffset"} for s in body):
         raise NotUnderstood("the flat index is used otherwise")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Collection, Iterable
 
 from kernelopt_bot.playbook.rewrite import expression
+from kernelopt_bot.playbook.syntax import copied
 
 
 class _Without(ast.NodeTransformer):
@@ -40,7 +40,7 @@ class _Without(ast.NodeTransformer):
 def without(body: Iterable[ast.stmt], names: Collection[str]) -> list[ast.stmt]:
     """A copy in which the named masks count as true: out of conjunctions, selections, loads and stores."""
     transformer = _Without(names)
-    return [ast.fix_missing_locations(transformer.visit(copy.deepcopy(s))) for s in body]
+    return [ast.fix_missing_locations(transformer.visit(copied(s))) for s in body]
 
 
 class _With(ast.NodeTransformer):
@@ -65,4 +65,4 @@ class _With(ast.NodeTransformer):
 def within(body: Iterable[ast.stmt], mask: str) -> list[ast.stmt]:
     """A copy in which every load and store also holds only where `mask` does."""
     transformer = _With(mask)
-    return [ast.fix_missing_locations(transformer.visit(copy.deepcopy(s))) for s in body]
+    return [ast.fix_missing_locations(transformer.visit(copied(s))) for s in body]

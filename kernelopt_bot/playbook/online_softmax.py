@@ -8,7 +8,6 @@ the two-pass form yields for rows with infinities is restored after the loop. Ex
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator, Sequence
 
 from kernelopt_bot.contract.candidate import KernelCandidate
@@ -17,6 +16,7 @@ from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, na
 from kernelopt_bot.playbook.phases import Finish, phases
 from kernelopt_bot.playbook.rewrite import drop_dead, impure, statements
 from kernelopt_bot.playbook.shifted_sums import row_configurations
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site
 
 _EXPONENTIALS = ("libdevice.exp", "tl_math.exp")
@@ -60,7 +60,7 @@ def one_pass(source: KernelSource, site: Site) -> list[ast.stmt]:
     if mask != again or any(impure(s) for s in second.loop.body) or not name_of(total.statement):
         raise NotUnderstood("the passes differ in more than what they reduce")
     lane, result, sum_ = top.lanes[0].name, name_of(top.statement), name_of(total.statement)
-    loop = copy.deepcopy(first.loop)
+    loop = copied(first.loop)
     body: list[ast.stmt] = []
     for statement in loop.body:
         if _combines(statement, f"triton_helpers.maximum({lane}, {maximum})"):
@@ -84,9 +84,9 @@ def one_pass(source: KernelSource, site: Site) -> list[ast.stmt]:
                 f"{sum_} = tl.where(tl_math.abs({result}) == float('inf'), {infinite}, row_sum)" if guarded
                 else f"{sum_} = row_sum + ({result} - {result})")
         else:
-            after.append(copy.deepcopy(statement))
+            after.append(copied(statement))
     start = statements("running_sum = tl.zeros([XBLOCK, R0_BLOCK], tl.float32)")
-    return drop_dead([*(copy.deepcopy(s) for s in found.before), *start, loop, *after])
+    return drop_dead([*(copied(s) for s in found.before), *start, loop, *after])
 
 
 def _combines(statement: ast.stmt, text: str) -> bool:
@@ -142,7 +142,7 @@ def _inlined(node: ast.expr, body: Sequence[ast.stmt]) -> ast.expr:
     class Inline(ast.NodeTransformer):
         def visit_Name(self, name: ast.Name) -> ast.expr:
             value = definitions.get(name.id)
-            return name if value is None else self.visit(copy.deepcopy(value))
+            return name if value is None else self.visit(copied(value))
 
         def visit_Call(self, call: ast.Call) -> ast.expr:
             if ast.unparse(call.func) in _PASSED_ON:
@@ -152,7 +152,7 @@ def _inlined(node: ast.expr, body: Sequence[ast.stmt]) -> ast.expr:
             self.generic_visit(call)
             return call
 
-    result: ast.expr = Inline().visit(copy.deepcopy(node))
+    result: ast.expr = Inline().visit(copied(node))
     return result
 
 

@@ -8,7 +8,6 @@ plain sums. Expected: traffic of all passes over traffic of one, less what the s
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch
@@ -16,6 +15,7 @@ from kernelopt_bot.playbook.block_softmax import maximum_first
 from kernelopt_bot.playbook.emit import Function, candidate, grid, plain, runtime_parameters, understood
 from kernelopt_bot.playbook.kernel_source import BLOCKS, KernelSource, NotUnderstood, name_of
 from kernelopt_bot.playbook.rewrite import drop_dead, expression, merge_equal, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site, width
 from kernelopt_bot.playbook.traffic import row_traffic
 from kernelopt_bot.playbook.welford import two_pass
@@ -83,7 +83,7 @@ def single_pass(source: KernelSource, site: Site) -> list[ast.stmt]:
     body: list[ast.stmt] = statements(f"{BLOCKS['r0_']}: tl.constexpr = {block}")
     for statement in source.body:
         if not isinstance(statement, ast.For):
-            body.append(copy.deepcopy(statement))
+            body.append(copied(statement))
             continue
         if ast.unparse(statement.iter) not in ("tl.range(0, r0_numel, R0_BLOCK)", "range(0, r0_numel, R0_BLOCK)"):
             raise NotUnderstood(f"a loop over {ast.unparse(statement.iter)}")
@@ -91,7 +91,7 @@ def single_pass(source: KernelSource, site: Site) -> list[ast.stmt]:
         for inner in statement.body:
             if isinstance(inner, ast.For):
                 raise NotUnderstood("a nested loop")
-            inner = copy.deepcopy(inner)
+            inner = copied(inner)
             if name_of(inner) == "r0_mask" and isinstance(inner, ast.Assign) and block != length:
                 inner.value = expression("r0_index < r0_numel")
             body.append(inner)

@@ -8,12 +8,12 @@ the very same statement: no operator needs a rule of its own beyond its neutral 
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, access_of, name_of
 from kernelopt_bot.playbook.rewrite import binds, expression, impure, reads, statements, substitute
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Site
 
 REDUCERS = frozenset({
@@ -207,7 +207,7 @@ def _first_iteration(node: ast.AST) -> bool:
 
 def chunked(loop: ast.For) -> ast.For:
     """The loop over `[chunk_start, chunk_end)` instead of the whole row."""
-    loop = copy.deepcopy(loop)
+    loop = copied(loop)
     loop.iter = expression("tl.range(chunk_start, chunk_end, R0_BLOCK)")
     for node in ast.walk(loop):
         if _first_iteration(node) and isinstance(node, ast.Compare):
@@ -241,7 +241,7 @@ def combine(phase: Phase, first: int, row: str, count: int, hint: str = "") -> l
         finish = next((f for f in phase.finishes if f.statement is statement), None)
         if finish is None:
             if not impure(statement):
-                body.append(copy.deepcopy(statement))
+                body.append(copied(statement))
             continue
         replaced: dict[str, ast.expr] = {}
         for lane in finish.lanes:
@@ -256,7 +256,7 @@ def combine(phase: Phase, first: int, row: str, count: int, hint: str = "") -> l
 
 def stores(phase: Phase) -> list[ast.stmt]:
     """The stores between this phase's loop and the next: one a row."""
-    return [copy.deepcopy(s) for s in phase.after if impure(s)]
+    return [copied(s) for s in phase.after if impure(s)]
 
 
 def uses(body: Sequence[ast.stmt], names: Collection[str]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -11,6 +10,7 @@ from kernelopt_bot.playbook.affine import Affine, affine
 from kernelopt_bot.playbook.kernel_source import NotUnderstood, name_of
 from kernelopt_bot.playbook.masks import without
 from kernelopt_bot.playbook.rewrite import drop_dead, substitute
+from kernelopt_bot.playbook.syntax import copied
 
 _MIRRORED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.GtE: ast.LtE, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.Lt: ast.Gt}
@@ -114,7 +114,7 @@ def _chosen(value: ast.expr, false: Collection[str]) -> ast.expr | None:
     match value:
         case ast.Call(args=[ast.Name(id=name), _, other], keywords=[]) if (
                 ast.unparse(value.func) == "tl.where" and name in false):
-            return copy.deepcopy(other)
+            return copied(other)
     return None
 
 

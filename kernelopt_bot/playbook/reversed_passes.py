@@ -9,7 +9,6 @@ the share of a row that its part of L2 holds, out of all passes; 1.05x to 1.3x.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 
 from kernelopt_bot.contract.candidate import KernelCandidate
@@ -17,6 +16,7 @@ from kernelopt_bot.playbook.emit import identity, understood
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, name_of
 from kernelopt_bot.playbook.launch_space import contiguous
 from kernelopt_bot.playbook.rewrite import expression, reads, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site, width
 from kernelopt_bot.playbook.traffic import row_traffic
 
@@ -69,7 +69,7 @@ def backwards(source: KernelSource) -> list[ast.stmt]:
     if (source.heuristic != "reduction" or source.dimensions != ("x", "r0_") or length is None
             or source.tunable != ("XBLOCK", "R0_BLOCK") or len(source.loops) < 2):
         raise NotUnderstood("no second pass over a row")
-    body = copy.deepcopy(list(source.body))
+    body = copied(list(source.body))
     for number, loop in enumerate(s for s in body if isinstance(s, ast.For)):
         if number % 2 == 0:
             continue

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from kernelopt_bot.playbook.kernel_source import Access, NotUnderstood, access_of, name_of
+from kernelopt_bot.playbook.syntax import copied, nodes
 
 _IMPURE = ("tl.atomic_", "tl.rand", "tl.debug_barrier", "tl.device_assert", "triton_helpers.x_grid_barrier")
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -27,23 +27,23 @@ class _Substitute(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if isinstance(node.ctx, ast.Load) and node.id in self.names:
-            return copy.deepcopy(self.names[node.id])
+            return copied(self.names[node.id])
         return node
 
 
 def substitute(node: _Node, names: Mapping[str, ast.expr]) -> _Node:
     """A copy with every read of the names replaced."""
-    result: _Node = _Substitute(names).visit(copy.deepcopy(node))
+    result: _Node = _Substitute(names).visit(copied(node))
     return result
 
 
 def reads(node: ast.AST) -> set[str]:
     """Names that a statement or expression reads; of a loop, those of its body too."""
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return {n.id for n in nodes(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
 def binds(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return {n.id for n in nodes(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def impure(node: ast.AST) -> bool:
@@ -54,11 +54,11 @@ def impure(node: ast.AST) -> bool:
 
 def drop_dead(body: Iterable[ast.stmt], keep: Iterable[str] = ()) -> list[ast.stmt]:
     """Without the assignments whose names nothing reads, repeated until nothing changes."""
-    body = [copy.deepcopy(s) for s in body]
+    body = [copied(s) for s in body]
     while True:
         live = set(keep).union(*(reads(s) for s in body)) if body else set(keep)
         kept = _live_only(body, live)
-        if sum(1 for s in kept for _ in ast.walk(s)) == sum(1 for s in body for _ in ast.walk(s)):
+        if sum(1 for s in kept for _ in nodes(s)) == sum(1 for s in body for _ in nodes(s)):
             return kept
         body = kept
 
@@ -132,7 +132,7 @@ def merge_equal(body: Iterable[ast.stmt], distinct: Callable[[str, str], bool]) 
 
 def _key(value: ast.expr) -> str:
     """Text of a value; a load's eviction policy is a hint and no part of what it yields."""
-    value = copy.deepcopy(value)
+    value = copied(value)
     for node in ast.walk(value):
         if isinstance(node, ast.Call):
             node.keywords = [k for k in node.keywords if k.arg != "eviction_policy"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ from kernelopt_bot.playbook.launch_space import WARP, contiguous
 from kernelopt_bot.playbook.masks import within
 from kernelopt_bot.playbook.phases import Phases, chunked, combine, leave, phases, stores, uses
 from kernelopt_bot.playbook.rewrite import drop_dead, expression, merge_equal, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site, width
 from kernelopt_bot.playbook.traffic import row_traffic
 from kernelopt_bot.playbook.welford import two_pass
@@ -172,7 +172,7 @@ else:
 
 def _row(statement: ast.stmt) -> ast.stmt:
     """With the row that the ticket gave in place of the program's number."""
-    statement = copy.deepcopy(statement)
+    statement = copied(statement)
 
     class Replace(ast.NodeTransformer):
         def visit_Call(self, node: ast.Call) -> ast.expr:

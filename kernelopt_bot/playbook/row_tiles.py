@@ -10,7 +10,6 @@ instruction. Expected: 1.05x to 1.8x where the kernel is bound by instructions.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, ac
 from kernelopt_bot.playbook.masks import within, without
 from kernelopt_bot.playbook.regions import comparisons, indented, regions, within_region
 from kernelopt_bot.playbook.rewrite import binds, drop_dead, expression, reads, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site
 
 _LONG = 512
@@ -143,7 +143,7 @@ def tiled(source: KernelSource, rows: Rows, tile: int, columns: int) -> list[ast
         if name in _FRAME or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
             continue
         if d is None:
-            body.append(copy.deepcopy(statement))
+            body.append(copied(statement))
             continue
         text = _text(d, inner)
         grow = wide and "xrow" in text

@@ -8,7 +8,6 @@ walk over the rows. Expected: the passes that L2 then serves at about twice memo
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch
@@ -16,6 +15,7 @@ from kernelopt_bot.playbook.emit import Function, candidate, plain, runtime_para
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood
 from kernelopt_bot.playbook.launch_space import contiguous
 from kernelopt_bot.playbook.rewrite import reads, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site, width
 from kernelopt_bot.playbook.traffic import row_traffic
 
@@ -84,7 +84,7 @@ def walked(source: KernelSource) -> list[ast.stmt]:
     outside: list[ast.stmt] = []
     inside: list[ast.stmt] = []
     replaced = 0
-    for statement in copy.deepcopy(list(source.body)):
+    for statement in copied(list(source.body)):
         if isinstance(statement, ast.AnnAssign):
             outside.append(statement)
             continue

@@ -10,7 +10,6 @@ instead of w h s loads a row of lanes. Expected: 1.5x to 4x where windows overla
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from kernelopt_bot.playbook.emit import Function, candidate, plain, runtime_para
 from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, access_of, name_of
 from kernelopt_bot.playbook.masks import within, without
 from kernelopt_bot.playbook.rewrite import binds, expression, reads, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site, width
 from kernelopt_bot.playbook.windows import COMBINE, Window, window_of
 
@@ -190,7 +190,7 @@ def _inside(window: Window) -> list[ast.stmt]:
     """What is computed for each element; loads along the row also under the stretch's mask, all under the rows'."""
     result: list[ast.stmt] = []
     along = {"window_column", "window_mask"}
-    for statement in copy.deepcopy(list(window.inside)):
+    for statement in copied(list(window.inside)):
         depends = bool(reads(statement) & along)
         if depends:
             along |= binds(statement)
@@ -208,7 +208,7 @@ def _outputs(window: Window) -> list[ast.stmt]:
     """What is done with the results, under the masks of the outputs that exist."""
     result: list[ast.stmt] = []
     lanes = {"window_x", "xindex", window.result}
-    for statement in copy.deepcopy(list(window.after)):
+    for statement in copied(list(window.after)):
         accesses = [a for c in ast.walk(statement) if isinstance(c, ast.Call) and (a := access_of(c)) is not None]
         scalar = [a for a in accesses if not reads(a.index) & lanes]
         if any(a.kind == "store" for a in scalar) or any(a.mask is not None and reads(a.mask) & lanes for a in scalar):

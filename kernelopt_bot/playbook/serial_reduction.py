@@ -9,7 +9,6 @@ up to 5x where windows overlap.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch
@@ -18,6 +17,7 @@ from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood, na
 from kernelopt_bot.playbook.launch_space import contiguous
 from kernelopt_bot.playbook.masks import without
 from kernelopt_bot.playbook.rewrite import binds, expression, impure, reads, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site
 
 _LONGEST = 256
@@ -110,15 +110,15 @@ def serial(source: KernelSource) -> list[ast.stmt]:
         elif uses & results:
             if uses & along:
                 raise NotUnderstood("the row is used again after its reduction")
-            after.append(copy.deepcopy(statement))
+            after.append(copied(statement))
             results |= binds(statement)
         elif uses & along:
             if impure(statement):
                 raise NotUnderstood("the row itself is stored")
-            inside.append(copy.deepcopy(statement))
+            inside.append(copied(statement))
             along |= binds(statement)
         else:
-            (after if impure(statement) else before).append(copy.deepcopy(statement))
+            (after if impure(statement) else before).append(copied(statement))
     if not results:
         raise NotUnderstood("no reduction")
     steps = "tl.static_range" if length <= _UNROLLED else "tl.range"
@@ -140,7 +140,7 @@ def _window(source: KernelSource) -> bool:
 
 def unrolled(source: KernelSource) -> list[ast.stmt]:
     """The body of a looped reduction whose blocks hold one element, the loop written out where it is short."""
-    body, length = copy.deepcopy(list(source.body)), source.constants["r0_numel"]
+    body, length = copied(list(source.body)), source.constants["r0_numel"]
     if length <= _UNROLLED:
         for statement in body:
             if isinstance(statement, ast.For):

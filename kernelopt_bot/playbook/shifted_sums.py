@@ -9,7 +9,6 @@ a pass that computes statistics.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from kernelopt_bot.playbook.kernel_source import KernelSource, NotUnderstood
 from kernelopt_bot.playbook.launch_space import LaunchConfig, contiguous, derive
 from kernelopt_bot.playbook.phases import Finish, Phase, Phases, phases
 from kernelopt_bot.playbook.rewrite import expression, statements
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site
 
 _SHAPES = ((1, 4096, 16), (1, 2048, 8), (1, 8192, 32), (1, 4096, 8), (1, 2048, 16))
@@ -68,9 +68,9 @@ def row_configurations(source: KernelSource, site: Site) -> Iterator[LaunchConfi
 
 def joined(found: Phases) -> list[ast.stmt]:
     """The phases as one body again."""
-    body = [copy.deepcopy(s) for s in found.before]
+    body = [copied(s) for s in found.before]
     for phase in found.phases:
-        body += [copy.deepcopy(phase.loop), *(copy.deepcopy(s) for s in phase.after)]
+        body += [copied(phase.loop), *(copied(s) for s in phase.after)]
     return body
 
 
@@ -80,7 +80,7 @@ def shifted(source: KernelSource, site: Site) -> Phases | None:
     before, changed = list(found.before), False
     result: list[Phase] = []
     for phase in found.phases:
-        loop, finishes, after = copy.deepcopy(phase.loop), list(phase.finishes), list(phase.after)
+        loop, finishes, after = copied(phase.loop), list(phase.finishes), list(phase.after)
         for number, finish in enumerate(finishes):
             if ast.unparse(finish.call.func) != "triton_helpers.welford" or not _shift(loop, finish):
                 continue
@@ -126,7 +126,7 @@ def _merged(finish: Finish) -> Finish:
     """The same reduction of lanes, from sums to mean and squared differences first."""
     mean, m2, weight = (lane.name for lane in finish.lanes)
     some = f"triton_helpers.maximum({weight}, 1.0)"
-    statement = copy.deepcopy(finish.statement)
+    statement = copied(finish.statement)
     call = statement.value
     assert isinstance(call, ast.Call)
     call.args[0] = expression(f"{mean}_shift + {mean} / {some}")

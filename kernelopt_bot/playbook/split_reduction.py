@@ -9,7 +9,6 @@ applies what was reduced is chunked likewise. Expected: idle share of the device
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from kernelopt_bot.playbook.masks import within
 from kernelopt_bot.playbook.phases import Phases, chunked, combine, leave, phases, stores, uses
 from kernelopt_bot.playbook.rewrite import drop_dead, statements
 from kernelopt_bot.playbook.shifted_sums import shifted
+from kernelopt_bot.playbook.syntax import copied
 from kernelopt_bot.playbook.technique import Expectation, Site
 
 _SHORTEST = 2048
@@ -160,7 +160,7 @@ def split(
 
 def _gathered(found: Phases, number: int, cut: Cut) -> list[ast.stmt]:
     """What precedes the loop of pass `number`: the prologue, and the results of all passes before."""
-    body = [copy.deepcopy(s) for s in found.before]
+    body = [copied(s) for s in found.before]
     if number == len(found.phases):
         body = [s for s in body if not _tile(s)]
     if number:

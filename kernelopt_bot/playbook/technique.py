@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
@@ -119,6 +120,7 @@ class Technique(Protocol):
         """Candidates, most promising first; only called where `applies` gave an expectation."""
 
 
+@functools.cache
 def techniques() -> tuple[Technique, ...]:
     """Every technique of the playbook: the `TECHNIQUE` of each module beside this one, by name."""
     package = importlib.import_module(__package__ or "kernelopt_bot.playbook")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from kernelopt_bot.contract.candidate import KernelCandidate
@@ -43,9 +44,9 @@ def examples() -> dict[str, Example]:
                         continue
                     if torch == "torch2.11" and technique.name in SAME_CODE:
                         continue
-                    proposed = list(technique.propose(place))
                     first = torch == "torch2.11" or technique.name in SAME_CODE
-                    wanted = {c.id: c for c in (proposed[:1] if first else proposed[:1] + proposed[-1:])}
+                    proposed = list(islice(technique.propose(place), 1 if first else None))
+                    wanted = {c.id: c for c in proposed[:1] + proposed[-1:]}
                     for candidate in wanted.values():
                         label = f"{torch}-{name}-{candidate.id}"
                         found[label] = Example(label, call, place, candidate)
