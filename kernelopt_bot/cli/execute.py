@@ -9,6 +9,7 @@ import click
 
 from kernelopt_bot.cli import outcome, phases
 from kernelopt_bot.cli.optimize import end_in_time, end_with_what_was_verified
+from kernelopt_bot.cli.patch import write_patch
 from kernelopt_bot.cli.runner_log import stop_commands
 from kernelopt_bot.cli.searching import search
 from kernelopt_bot.errors import InputError
@@ -54,6 +55,8 @@ def command(path: Path, made: Path, output: Path) -> int:
     report = build(done.run)
     outcome.write_files(report, output)
     bundle.write(made, job, done.run, report, folder / "bundle", done.swept or Swept(done.verified))
+    with phases.said_only("writing the patch"):
+        write_patch(output, done.run, folder / "bundle", repository, job.head_sha)
     outcome.show(report, output, as_json=False)
     for v in done.verified:
         click.echo(f"{v.artifact}: {v.state}{': ' + v.reason if v.reason else ''}")

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from kernelopt_bot.errors import InputError, UserError
 from kernelopt_bot.events.job import Job
 from kernelopt_bot.events.wire import LONGEST
+from kernelopt_bot.process import ProcessError
 from kernelopt_bot.publish.github import GitHub
 from kernelopt_bot.publish.runs import Runs
 from kernelopt_bot.report.write import write_whole
@@ -132,5 +133,5 @@ def said_only(doing: str) -> Iterator[None]:
     """For what people see beside the result: a refusal there is said in the log and costs nothing else."""
     try:
         yield
-    except UserError as e:
+    except (UserError, ProcessError) as e:
         click.echo(f"note: {doing}: {' '.join(str(e).split())}", err=True)

@@ -9,6 +9,7 @@ import click
 
 from kernelopt_bot.cli import outcome, phases
 from kernelopt_bot.cli.optimize import end_in_time, end_with_what_was_verified
+from kernelopt_bot.cli.patch import write_patch
 from kernelopt_bot.cli.publishing import Found, branch_of, published, said_of, show_notes, source_closed
 from kernelopt_bot.cli.runner_log import stop_commands
 from kernelopt_bot.cli.searching import search
@@ -73,6 +74,8 @@ def command(where: str, output: Path, as_json: bool) -> int:
     finished, run = searched.finished, searched.run
     report = build(run)
     outcome.write_files(report, output)
+    with phases.said_only("writing the patch"):
+        write_patch(output, run, folder / "bundle", repository, job.head_sha)
     outcome.show(report, output, as_json=as_json)
     if finished.interrupted:
         return outcome.INTERRUPTED

@@ -38,7 +38,7 @@ _KEYS: Mapping[str, frozenset[str]] = {
     "": frozenset({"schema", "release", "target", "class", "recipe", "environment", "runs", "evidence",
                    "example"}),
     "recipe": frozenset({"options", "clone_outputs"}),
-    "environment": frozenset({"torch", "triton", "device", "capability"}),
+    "environment": frozenset({"torch", "triton", "device", "driver", "capability"}),
     "evidence": frozenset({"speedup", "low", "high", "baseline", "metric", "cache", "report"}),
     "runs": frozenset({"hash", "steps", "kernel", "plan", "source_hash", "count", "graphs", "replaces", "evidence"}),
 }
@@ -153,7 +153,7 @@ def _manifest(text: str) -> dict[str, Any]:
         raise Modified("manifest.json", f"not JSON of an artifact: {e}") from None
     _keys(data, "", optional=frozenset({"example"}))
     for part in ("recipe", "environment", "evidence"):
-        _keys(data[part], part, optional=_KEYS["evidence"] | {"capability"})
+        _keys(data[part], part, optional=_KEYS["evidence"] | {"driver", "capability"})
     if not isinstance(data["runs"], list):
         raise Modified("manifest.json", "runs is no list")
     for entry in data["runs"]:

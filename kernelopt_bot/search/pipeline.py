@@ -71,7 +71,7 @@ class _Work:
         gpu = self.versions.get("gpu")
         known = {"torch": self.versions["torch"], "triton": self.versions["triton"],
                  "device": gpu["name"] if gpu else self.versions["cpu"]}
-        return {**known, "capability": list(gpu["capability"])} if gpu else known
+        return {**known, "driver": gpu["driver"], "capability": list(gpu["capability"])} if gpu else known
 
 
 def optimise(session: Session, target: Target) -> TargetResult:

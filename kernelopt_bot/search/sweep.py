@@ -117,9 +117,10 @@ def amdahl(room: Room) -> float:
 
 
 def due(held: Held, stack: Mapping[str, Any], now: float, settings: Sweep) -> str:
-    """Why the artifact is to be verified; '' if it is not. `stack`: torch, triton, device of today."""
+    """Why the artifact is to be verified; '' if it is not. `stack`: torch, triton, device of today, and a
+    GPU's driver, which counts where the artifact says with which it was verified."""
     for name, value in stack.items():
-        if held.environment.get(name) != value:
+        if held.environment.get(name, value if name == "driver" else None) != value:
             return f"verified with {name} {held.environment.get(name)}, here is {value}"
     if held.since is None:
         return "nobody knows when it was verified"

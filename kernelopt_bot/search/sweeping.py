@@ -113,7 +113,9 @@ def _due(held: Sequence[Held], config: Config, root: Path, progress: Progress) -
             here = worker.call("hello", {}, timeout=120)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    stack = {"torch": here["torch"], "triton": here["triton"], "device": (here["gpu"] or {"name": here["cpu"]})["name"]}
+    gpu = here["gpu"]
+    stack = {"torch": here["torch"], "triton": here["triton"], "device": gpu["name"] if gpu else here["cpu"],
+             **({"driver": gpu["driver"]} if gpu else {})}
     reasons = {h.artifact: sweep.due(h, stack, time.time(), config.sweep) for h in held}
     return {artifact: reason for artifact, reason in reasons.items() if reason}
 

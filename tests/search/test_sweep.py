@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,10 @@ def test_an_artifact_is_due_when_the_stack_or_the_time_says_so() -> None:
     assert due(held("a", 8), STACK, NOW, settings) == "verified 8 days ago"
     assert due(held("a", 0), {**STACK, "torch": "2.12.0"}, NOW, settings) == (
         "verified with torch 2.11.0, here is 2.12.0")
+    driven = replace(held("a", 0), environment={**STACK, "driver": "580.1"})
+    assert due(driven, {**STACK, "driver": "590.2"}, NOW, settings) == "verified with driver 580.1, here is 590.2"
+    assert due(driven, {**STACK, "driver": "580.1"}, NOW, settings) == due(held("a", 0), {**STACK, "driver": "1"}, NOW,
+                                                                          settings) == ""
     assert "nobody knows" in due(held("a", None), STACK, NOW, settings)
 
 
