@@ -29,10 +29,3 @@ def test_a_kernel_candidate_reaches_gate_4_which_needs_a_gpu(session: Callable[.
     assert result.levers[0].lever == "kernel" and "gate 4 was not measured" in result.levers[0].reason
     assert len(made.archive.load()) == len(result.trials) == result.spent["candidates"]
     json.dumps([v.to_json() for t in result.trials for v in t.verdicts], allow_nan=False)
-
-
-def test_without_budget_nothing_is_tried_and_the_baseline_stays(session: Callable[..., Session]) -> None:
-    result = optimise(session(levers=["dispatch", "launch"], budget={"wall_s": 1}), TARGET)
-    assert result.error == "" and result.trials == () and result.artifact == ""
-    assert [g.adopted for g in result.levers] == [0, 0]
-    assert all("wall time" in g.reason for g in result.levers)

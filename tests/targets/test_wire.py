@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -142,10 +142,20 @@ def test_a_call_of_a_person_s_own_is_left_alone(line: str) -> None:
         unwired(made.text + line, "kernels.net")
 
 
+@pytest.fixture
+def plain_recursion() -> Iterator[None]:
+    """Python's own limit, which other tests' libraries raise for the whole process."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
+
+
 @pytest.mark.parametrize("deep", ["x = " + "+".join("1" * 900), "x = a" + ".b" * 900, "x = " + "-" * 100_000 + "1",
                                   "if a: pass\n" + "elif a: pass\n" * 900], ids=["sum", "chain", "signs", "elif"])
 @pytest.mark.parametrize("change", [wired, unwired], ids=lambda f: str(f.__name__))
-def test_a_file_deeper_than_python_walks_is_declined(change: Callable[..., object], deep: str) -> None:
+def test_a_file_deeper_than_python_walks_is_declined(
+        change: Callable[..., object], deep: str, plain_recursion: None) -> None:
     text = f"from net import Net\n{deep}\ndef main():\n    model = Net()\n"
     if change is unwired:
         text = f"from k.net import optimize as optimize_net\n{text}    model = optimize_net(model)  # KernelOPT\n"
