@@ -106,13 +106,18 @@ def test_looks_are_cheap() -> None:
 def test_one_process_exactly() -> None:
     size, threads = status(os.getpid())
     assert threads >= 1 and size > MIB
-    before = memory_exactly([os.getpid()])
-    descriptor = os.memfd_create("test")
-    try:
-        os.write(descriptor, bytes(8 * MIB))
-        assert 7 * MIB < memory_exactly([os.getpid()]) - before < 12 * MIB
-    finally:
-        os.close(descriptor)
+    # A process that shares little: shared pages count by how many hold them, and others end meanwhile.
+    code = ("import os, sys\nfd = os.memfd_create('test')\nprint(flush=True)\nsys.stdin.readline()\n"
+            f"os.write(fd, bytes({64 * MIB}))\nprint(flush=True)\nsys.stdin.readline()")
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdout.readline()
+        before = memory_exactly([child.pid])
+        print(file=child.stdin, flush=True)
+        child.stdout.readline()
+        assert 48 * MIB < memory_exactly([child.pid]) - before < 80 * MIB
+        print(file=child.stdin, flush=True)
     assert status(2**22 + 1) == (0, 0) and memory_exactly([2**22 + 1]) == 0
 
 
