@@ -14,6 +14,7 @@ from kernelopt_bot.publish.github_errors import Answered, Raced
 from kernelopt_bot.publish.key import Trailers, trailers_of, with_trailers
 from kernelopt_bot.publish.publication import Publication
 from kernelopt_bot.publish.rest import Json, Rest
+from kernelopt_bot.publish.trees import entry_at, tree
 
 # Up to here a text goes into the tree's own request; what is larger, or no text, is a request of its own.
 _INLINE_BYTES = 256 << 10
@@ -39,7 +40,7 @@ class Branches:
 
     def __init__(self, rest: Rest) -> None:
         self._rest = rest
-        self._trees: dict[str, list[Json]] = {}
+        self._trees: dict[str, dict[str, Json]] = {}
 
     def sha(self, branch: str) -> str:
         """The branch's commit; '' if there is no such branch."""
@@ -62,15 +63,15 @@ class Branches:
         base = self._get(f"git/commits/{p.base_sha}")
         base_tree = str(base["tree"]["sha"])
         self._check_folders(base_tree, p)
-        tree = self._made("git/trees", {"base_tree": base_tree, "tree": self._elements(base_tree, p)})
-        if tree == base_tree:
+        new = self._made("git/trees", {"base_tree": base_tree, "tree": self._elements(base_tree, p)})
+        if new == base_tree:
             return ""
-        message = with_trailers(p.commit_message, tree=tree, base_ref=p.base_ref)
+        message = with_trailers(p.commit_message, tree=new, base_ref=p.base_ref)
         if tip is None:
             parents = [p.base_sha]
         else:
             parents = [tip.sha] if self._holds(tip.sha, p.base_sha) else [tip.sha, p.base_sha]
-        sha = self._made("git/commits", {"message": message, "tree": tree, "parents": parents})
+        sha = self._made("git/commits", {"message": message, "tree": new, "parents": parents})
         self._move(p.branch, tip, sha)
         return sha
 
@@ -133,7 +134,7 @@ class Branches:
                 )
         for folder in sorted({folder.rpartition("/")[0] for folder in p.replaced} - {""}):
             entry = self._entry(tree, folder)
-            if entry is not None and not any(e["path"] == "manifest.json" for e in self._tree(str(entry["sha"]))):
+            if entry is not None and "manifest.json" not in self._tree(str(entry["sha"])):
                 raise not_ours(folder)
 
     def _stale(self, tree: str, p: Publication) -> list[str]:
@@ -142,27 +143,19 @@ class Branches:
         found: list[str] = []
         for folder in p.replaced:
             entry = self._entry(tree, folder)
-            there = self._tree(str(entry["sha"])) if entry is not None and entry["type"] == "tree" else []
-            if left := {f"{folder}/{e['path']}" for e in there if e["type"] == "blob"} - p.files.keys():
+            there = self._tree(str(entry["sha"])) if entry is not None and entry["type"] == "tree" else {}
+            if left := {f"{folder}/{name}" for name, e in there.items() if e["type"] == "blob"} - p.files.keys():
                 artifact = folder.rpartition("/")[0]
                 found += left & kernels_named(self._text(tree, f"{artifact}/manifest.json") or "", artifact)
         return sorted(found)
 
-    def _entry(self, tree: str, path: str) -> Json | None:
-        entry: Json | None = None
-        for part in PurePosixPath(path).parts:
-            if entry is not None:
-                if entry["type"] != "tree":
-                    return None
-                tree = str(entry["sha"])
-            entry = next((e for e in self._tree(tree) if e["path"] == part), None)
-            if entry is None:
-                return None
-        return entry
+    def _entry(self, commit: str, path: str) -> Json | None:
+        """`commit` may be a tree's SHA."""
+        return entry_at(self._rest, commit, path, self._trees)
 
-    def _tree(self, sha: str) -> list[Json]:
+    def _tree(self, sha: str) -> dict[str, Json]:
         if sha not in self._trees:
-            self._trees[sha] = self._get(f"git/trees/{sha}")["tree"]
+            self._trees[sha] = tree(self._rest, sha)
         return self._trees[sha]
 
     def _holds(self, tip: str, base: str) -> bool:
