@@ -20,6 +20,7 @@ from kernelopt_bot.events.job import REACTIONS, Decision, Ignored, Job, Reply
 from kernelopt_bot.events.payload import from_environment
 from kernelopt_bot.events.policy import authorise, recheck
 from kernelopt_bot.events.settings import Policy
+from kernelopt_bot.publish import job_summary
 from kernelopt_bot.publish.branches import Branches
 from kernelopt_bot.publish.comments import is_ours
 from kernelopt_bot.publish.github import GitHub
@@ -176,5 +177,5 @@ def _queued(github: GitHub, here: Workflow, job: Job) -> None:
 def _summary(text: str) -> None:
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if path:
-        with open(path, "a", encoding="utf-8") as stream:
-            stream.write(f"### KernelOPT\n\n{escape.text(text)}\n")
+        with phases.said_only("the job's summary"):
+            job_summary.append_text(lambda room: f"### KernelOPT\n\n{escape.text(text)}\n", Path(path))

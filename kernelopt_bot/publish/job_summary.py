@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.publish.seen import Seen
 from kernelopt_bot.publish.shown import SUMMARY_LIMIT, summary
-from kernelopt_bot.report.write import SUMMARY_LIMIT as STEP_LIMIT
-
-_LEAST = 4000
+from kernelopt_bot.report.write import append_summary
 
 
 def append(seen: Seen, path: Path) -> bool:
-    """Appends to the file that `GITHUB_STEP_SUMMARY` names; False if no room is left in it.
+    """Appends to the file that `GITHUB_STEP_SUMMARY` names; False if no room is left in it. Raises InputError."""
+    return append_text(lambda room: summary(seen, min(room, SUMMARY_LIMIT)), path)
 
-    GitHub drops a file of more than 1 MiB whole, so what stands there already counts. Raises InputError.
-    """
+
+def append_text(text: Callable[[int], str], path: Path) -> bool:
+    """As `append` with `text(room in bytes)`."""
     try:
-        room = STEP_LIMIT - (path.stat().st_size if path.exists() else 0) - 1
-        if room < _LEAST:
-            return False
-        with path.open("ab") as out:
-            out.write(b"\n" + summary(seen, min(room, SUMMARY_LIMIT)).encode())
+        return append_summary(path, text)
     except OSError as e:
         raise InputError(
             f"The step's summary can't be written: {e.strerror or e}.",
             where=str(path),
             fix="let GITHUB_STEP_SUMMARY name a file that may be written",
         ) from None
-    return True

@@ -7,7 +7,8 @@ is shown; which files may be published is decided in `publish.bundle`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -18,7 +19,7 @@ from kernelopt_bot.errors import InputError
 from kernelopt_bot.gates.verdict import GateName, Status, Verdict
 from kernelopt_bot.report import plain_json
 from kernelopt_bot.report.machine import SCHEMA
-from kernelopt_bot.report.summary import MOST_LINES
+from kernelopt_bot.report.summary import MOST_LINES, by_target
 from kernelopt_bot.search.result import Comparison, FirstCall, LeverGain, Noise, RunResult, TargetResult, Trial
 from kernelopt_bot.targets.target import Target
 
@@ -194,17 +195,10 @@ def _refused(why: str) -> InputError:
 
 
 def _results(report: _Report) -> Iterator[TargetResult]:
-    lists = {name: _by_target(getattr(report, name)) for name in ("gates", "noise", "baselines", "levers", "sets")}
+    lists = {name: by_target(getattr(report, name), attrgetter("target"))
+             for name in ("gates", "noise", "baselines", "levers", "sets")}
     for t in report.targets:
         yield _result(report, t, {name: found.get(t.name, []) for name, found in lists.items()})
-
-
-def _by_target(parts: Iterable[Any]) -> dict[str, list[Any]]:
-    # Once for all targets: a report with many of both would else cost their product.
-    found: dict[str, list[Any]] = {}
-    for part in parts:
-        found.setdefault(part.target, []).append(part)
-    return found
 
 
 def _result(report: _Report, t: _Target, own: Mapping[str, list[Any]]) -> TargetResult:

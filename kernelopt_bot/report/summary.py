@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -78,7 +78,8 @@ def summarise(data: Mapping[str, Any]) -> RunSummary:
     Raises InputError where it has not the shape of `docs/report.schema.json` or holds a gain that is none.
     """
     try:
-        lists = {name: _by_target(data[name]) for name in ("levers", "rejected", "baselines", "noise")}
+        lists = {name: by_target(data[name], lambda part: _text(part["target"]))
+                 for name in ("levers", "rejected", "baselines", "noise")}
         return RunSummary(
             tuple(_target(data, t, lists) for t in data["targets"]),
             tuple((_text(s["what"]), _text(s["reason"])) for s in data["skipped"]),
@@ -95,11 +96,12 @@ def summarise(data: Mapping[str, Any]) -> RunSummary:
         ) from None
 
 
-def _by_target(parts: Any) -> dict[str, list[Mapping[str, Any]]]:
-    # Once for all targets: a report with many of both would else cost their product.
-    found: dict[str, list[Mapping[str, Any]]] = {}
+def by_target(parts: Iterable[Any], target_of: Callable[[Any], str]) -> dict[str, list[Any]]:
+    """The parts of a report's list by their target. Once for all targets: a report with many of both would else cost
+    their product."""
+    found: dict[str, list[Any]] = {}
     for part in parts:
-        found.setdefault(_text(part["target"]), []).append(part)
+        found.setdefault(target_of(part), []).append(part)
     return found
 
 

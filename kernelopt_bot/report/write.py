@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from kernelopt_bot.errors import InputError, Unavailable
@@ -14,6 +15,8 @@ from kernelopt_bot.report.markdown import beside, render
 
 SUMMARY_LIMIT = 1024 * 1024
 """Bytes that GitHub shows of one step's summary; a longer one is dropped whole."""
+LEAST_SUMMARY = 4000
+"""With less room left nothing is written."""
 _FILE_LIMIT = 20_000_000
 
 
@@ -33,14 +36,19 @@ def write_summary(report: Report, path: Path) -> bool:
     False if no room is left in it. Raises InputError or Unavailable.
     """
     try:
-        room = SUMMARY_LIMIT - (path.stat().st_size if path.exists() else 0) - 1
-        text = render(report, limit=max(0, room // 4))  # At most four bytes a character in UTF-8.
-        if room < 4000:
-            return False
-        with path.open("ab") as out:
-            out.write(b"\n" + text.encode())
+        return append_summary(path, lambda room: render(report, limit=room // 4))  # Up to four bytes a character.
     except OSError as e:
         raise _explained(e, path) from None
+
+
+def append_summary(path: Path, text: Callable[[int], str]) -> bool:
+    """Appends `text(room in bytes)` to a step's summary; False if no room is left in it. GitHub drops a larger file
+    whole, so what stands there already counts. Raises OSError."""
+    room = SUMMARY_LIMIT - (path.stat().st_size if path.exists() else 0) - 1
+    if room < LEAST_SUMMARY:
+        return False
+    with path.open("ab") as out:
+        out.write(b"\n" + text(room).encode())
     return True
 
 
