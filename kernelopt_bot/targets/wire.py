@@ -221,52 +221,51 @@ def reader_of(repository: Repository, commit: str) -> Callable[[str], bytes | No
 
 def wire(adopted: Iterable[tuple[Target, str]], read: Callable[[str], bytes | None]) -> Wiring:
     """The changes for (target, artifact folder). `read` gives a file of the head commit; None if it is not there."""
-    files: dict[str, bytes] = {}
-    said: list[tuple[str, str]] = []
-    done: list[str] = []
-    for target, artifact in adopted:
-        if not target.wire:
-            continue
-        path, _, function = target.wire.rpartition(":")
-        try:
-            content = files.get(path) or read(path)
-            if content is None:
-                raise Declined(f"there is no file {path}")
-            made = wired(content.decode(), function, target.entry, artifact.replace("/", "."))
-        except UnicodeDecodeError:
-            said.append((target.name, f"{path} is not changed: it is not UTF-8"))
-        except Declined as why:
-            said.append((target.name, f"{path} is not changed: {why}"))
-        else:
-            done.append(target.name)
-            if made.already:
-                said.append((target.name, f"{path} calls optimize already"))
-                continue
-            files[path] = made.text.encode()
-            numbers = " and ".join(str(number) for number, _ in made.lines)
-            said.append((target.name, f"{path} calls optimize now: lines {numbers}"))
-    return Wiring(files, tuple(said), tuple(done))
+    def change(text: str | None, path: str, function: str, target: Target, package: str) -> tuple[str | None, str]:
+        if text is None:
+            raise Declined(f"there is no file {path}")
+        made = wired(text, function, target.entry, package)
+        if made.already:
+            return None, f"{path} calls optimize already"
+        return made.text, f"{path} calls optimize now: lines {' and '.join(str(number) for number, _ in made.lines)}"
+
+    return _each(adopted, read, change)
 
 
 def unwire(removed: Iterable[tuple[Target, str]], read: Callable[[str], bytes | None]) -> Wiring:
     """`wire` undone, for (target, artifact folder) of artifacts that go away."""
+    def change(text: str | None, path: str, function: str, target: Target, package: str) -> tuple[str | None, str]:
+        made = unwired(text, package) if text is not None else None
+        if made is None or made.already:
+            return None, ""
+        return made.text, f"{path} calls it no more: {len(made.lines)} lines go"
+
+    return _each(removed, read, change)
+
+
+def _each(artifacts: Iterable[tuple[Target, str]], read: Callable[[str], bytes | None],
+          change: Callable[[str | None, str, str, Target, str], tuple[str | None, str]]) -> Wiring:
+    """`change(text, path, function, target, package)` of each call site: the new text, None where it stays, and what to
+    say of it. It raises Declined."""
     files: dict[str, bytes] = {}
     said: list[tuple[str, str]] = []
     done: list[str] = []
-    for target, artifact in removed:
+    for target, artifact in artifacts:
         if not target.wire:
             continue
-        path = target.wire.rpartition(":")[0]
+        path, _, function = target.wire.rpartition(":")
+        content = files.get(path) or read(path)
         try:
-            content = files.get(path) or read(path)
-            made = unwired(content.decode(), artifact.replace("/", ".")) if content is not None else None
+            text = content.decode() if content is not None else None
+            new, words = change(text, path, function, target, artifact.replace("/", "."))
         except UnicodeDecodeError:
             said.append((target.name, f"{path} is not changed: it is not UTF-8"))
         except Declined as why:
             said.append((target.name, f"{path} is not changed: {why}"))
         else:
             done.append(target.name)
-            if made is not None and not made.already:
-                files[path] = made.text.encode()
-                said.append((target.name, f"{path} calls it no more: {len(made.lines)} lines go"))
+            if new is not None:
+                files[path] = new.encode()
+            if words:
+                said.append((target.name, words))
     return Wiring(files, tuple(said), tuple(done))
