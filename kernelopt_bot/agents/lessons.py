@@ -16,9 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-import platformdirs
-
 from kernelopt_bot.agents.brain import Experience, SpotFacts
+from kernelopt_bot.user_cache import of_repository
 
 SCHEMA = 1
 MOST = 1000
@@ -37,8 +36,7 @@ class Lessons:
     @classmethod
     def of(cls, repository: str, *, writes: bool, folder: Path | None = None) -> Lessons:
         """Those of `repository` (`owner/name`, or a folder's path), below the user's cache folder."""
-        place = folder or Path(platformdirs.user_cache_dir("kernelopt-bot")) / "lessons"
-        return cls(place / f"{hashlib.sha256(repository.encode()).hexdigest()[:24]}.jsonl", writes)
+        return cls(of_repository(repository, "lessons", ".jsonl", folder), writes)
 
     def find(self, spots: Iterable[SpotFacts], most: int) -> list[Experience]:
         """Those about kernels of the same structure, any sizes, the newest last; `most` at most."""

@@ -14,10 +14,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from kernelopt_bot.device.profile import Roofs
 from kernelopt_bot.errors import Unavailable
+from kernelopt_bot.user_cache import cache_folder
 
 SCHEMA = 1
 TIMEOUT_S = 120.0
@@ -51,10 +50,6 @@ _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z-]{8,64}", re.ASCII)
 def specification(name: str) -> float | None:
     """Specification peak in bytes a second; None for a device that the table does not know."""
     return PEAK_BYTES_PER_S.get(name)
-
-
-def cache_folder() -> Path:
-    return Path(platformdirs.user_cache_dir("kernelopt-bot"))
 
 
 def measured(

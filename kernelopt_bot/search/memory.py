@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import platformdirs
-
 from kernelopt_bot.compiler.program import Graph, Kernel
 from kernelopt_bot.contract.candidate import KernelCandidate, Lever, Plan
 from kernelopt_bot.search.spots import Spot
+from kernelopt_bot.user_cache import of_repository
 
 T = TypeVar("T")
 SCHEMA = 1
@@ -65,8 +64,7 @@ class Memory:
     @classmethod
     def of(cls, repository: str, *, writes: bool, note: Callable[[str], None], folder: Path | None = None) -> Memory:
         """The memory of `repository` (`owner/name`, or a folder's path), below the user's cache folder."""
-        place = folder or Path(platformdirs.user_cache_dir("kernelopt-bot")) / "memory"
-        return cls(place / f"{hashlib.sha256(repository.encode()).hexdigest()[:24]}.sqlite", writes, note)
+        return cls(of_repository(repository, "memory", ".sqlite", folder), writes, note)
 
     def candidates(self, spot: Spot, where: Environment) -> list[KernelCandidate]:
         """What was adopted for exactly this run in this environment, largest gain first."""
