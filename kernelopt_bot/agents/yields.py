@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -106,7 +106,3 @@ def reward(attempt: Attempt) -> float:
     if attempt.speedup is None:
         return 1.0
     return max(0.0, math.log2(attempt.speedup))
-
-
-def rewards(attempts: Iterable[Attempt]) -> float:
-    return sum(map(reward, attempts))

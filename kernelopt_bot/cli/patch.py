@@ -11,7 +11,7 @@ from kernelopt_bot.publish.files import read_folder
 from kernelopt_bot.report.facts import faster
 from kernelopt_bot.report.write import write_whole
 from kernelopt_bot.search.result import RunResult
-from kernelopt_bot.targets.git import Repository
+from kernelopt_bot.targets.git import TIMEOUT_S, Repository, environment
 from kernelopt_bot.targets.wire import reader_of, wire
 
 NAME = "kernelopt.patch"
@@ -49,11 +49,10 @@ def difference(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> bytes:
                 place.write_bytes(content)
             (Path(scratch) / side).mkdir(exist_ok=True)
         # The folders' names are the usual prefixes.
-        command = ["git", "-c", "core.attributesFile=/dev/null", "diff", "--no-index", "--no-prefix", "--binary",
+        command = ["git", "diff", "--no-index", "--no-prefix", "--binary",
                    "--no-ext-diff", "--no-textconv", "--no-color", "--output=patch", "a", "b"]
-        environment = process.environment() | {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1",
-                                               "GIT_CEILING_DIRECTORIES": scratch}
-        done = process.run(command, timeout=120.0, environment=environment, cwd=Path(scratch), check=False)
+        done = process.run(command, timeout=TIMEOUT_S, cwd=Path(scratch), check=False,
+                           environment={**environment(), "GIT_CEILING_DIRECTORIES": scratch})
         if done.code not in (0, 1):
             raise process.ProcessFailed(command, done.code, done.stdout, done.stderr, "it failed")
         return (Path(scratch) / "patch").read_bytes()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class Progress(Protocol):
@@ -34,12 +34,3 @@ class Named:
 
     def note(self, text: str) -> None:
         self._progress.note(f"{self._name}: {text}")
-
-
-def from_worker(progress: Progress, prefix: str) -> Any:
-    """A callback for `Worker.call` that puts the worker's own progress behind `prefix`."""
-
-    def report(message: dict[str, Any]) -> None:
-        progress.update(f"{prefix}: {message['text']}", message["done"], message["of"])
-
-    return report

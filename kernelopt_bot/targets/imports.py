@@ -141,10 +141,6 @@ class ImportGraph:
                 return found.module
         return ""
 
-    def submodule_file(self, importer: str, module: str, level: int, name: str) -> str:
-        """File of `name` when `from module import name` imports a module; '' otherwise."""
-        return self.module_file(importer, f"{module}.{name}" if module else name, level)
-
     def _all(self, importer: str, statement: Import) -> Iterator[_Found]:
         bases = self._locate(importer, statement.module, statement.level)
         yield from bases
