@@ -128,11 +128,7 @@ def _begin(session: Session, worker: Worker, target: Target, trials: Trials) -> 
     ceilings = session.ceilings(versions)
     progress.update(f"{target.name}: profiling {len(captured.program.kernel_steps)} kernels")
     profile = capturing.profile(worker, captured, ceilings, {})
-    gates = session.config.gates
-    settings = Settings(min_gain=gates.min_gain, metric=gates.metric, cache=gates.cache, no_regress=gates.no_regress,
-                        confidence=gates.confidence, memory_limit=gates.memory_limit,
-                        memory_slack_bytes=gates.memory_slack_mib << 20)
-    return _Work(session, target, trials, settings, versions, loaded, captured, ceilings, profile)
+    return _Work(session, target, trials, session.settings(), versions, loaded, captured, ceilings, profile)
 
 
 def _levers(work: _Work, worker: Worker) -> None:

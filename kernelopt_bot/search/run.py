@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelopt_bot.agents.party import Gather, Party, nobody
+from kernelopt_bot.agents.party import Gather, nobody
 from kernelopt_bot.compiler.program import Lane
 from kernelopt_bot.config import Config
 from kernelopt_bot.device.lock import gpu_lock
@@ -152,15 +152,21 @@ class Device:
     def search(self, target: Target) -> TargetResult:
         """Raises UserError."""
         try:
-            self.session = _session(target, self.config, self.root, self.folder, self.jail, self.python, self.device,
-                                    self.lane, self.device_s,
-                                    min(self.config.budget.wall_s, self.deadline.searching_s()), self.progress,
-                                    self.memory, self.scratch, party=self.gather(self.folder / target.name))
+            self.session = self.begin(target)
             result = optimise(self.session, target)
             self.device_s = self.session.budget.left().device_s
             return result
         finally:
             forget(self.scratch)
+
+    def begin(self, target: Target) -> Session:
+        """The session of one target's search, with what is left to this device."""
+        own, limits = self.folder / target.name, self.config.budget
+        return Session(
+            config=self.config, root=self.root, folder=own, scratch=self.scratch, jail=self.jail, python=self.python,
+            device=self.device, lane=self.lane, secret=secrets.token_hex(32), progress=self.progress,
+            archive=Archive(own), memory=self.memory, party=self.gather(own),
+            budget=Budget(min(limits.wall_s, self.deadline.searching_s()), self.device_s, limits.candidates))
 
     def stop(self) -> None:
         if self.session is not None:
@@ -177,14 +183,3 @@ def forget(scratch: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-
-
-def _session(target: Target, config: Config, root: Path, folder: Path, jail: Jail, python: str, device: str,
-             lane: Lane, device_s: float, wall_s: float, progress: Progress, memory: Memory | None = None,
-             scratch: Path | None = None, *, party: Party | None = None) -> Session:
-    own = folder / target.name
-    limits = config.budget
-    return Session(
-        config=config, root=root, folder=own, scratch=scratch or folder / "scratch", jail=jail, python=python,
-        device=device, lane=lane, secret=secrets.token_hex(32), progress=progress, archive=Archive(own),
-        budget=Budget(wall_s, device_s, limits.candidates), memory=memory, party=party)

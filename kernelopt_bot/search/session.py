@@ -16,6 +16,7 @@ from kernelopt_bot.compiler.program import Lane
 from kernelopt_bot.config import Config
 from kernelopt_bot.device import roofs
 from kernelopt_bot.device.profile import Roofs
+from kernelopt_bot.gates.performance import Settings
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.jail import Jail
 from kernelopt_bot.sandbox.worker.protocol import COMPILES
@@ -132,6 +133,13 @@ class Session:
                 return worker.call(method, params, timeout=timeout)
 
         return roofs.measured(call, gpu)
+
+    def settings(self) -> Settings:
+        """Gate 4's, as the configuration has them."""
+        gates = self.config.gates
+        return Settings(min_gain=gates.min_gain, metric=gates.metric, cache=gates.cache, no_regress=gates.no_regress,
+                        confidence=gates.confidence, memory_limit=gates.memory_limit,
+                        memory_slack_bytes=gates.memory_slack_mib << 20)
 
     def _trace(self, worker: str) -> Callable[[str, float, str], None]:
         """Writes where a search's time goes: a line a call into `calls.jsonl` of the run's folder."""

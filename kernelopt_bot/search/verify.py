@@ -12,19 +12,19 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from kernelopt_bot.compiler._runtime import call_sequence, read_wrapper, run_hash
 from kernelopt_bot.compiler.artifact import AdoptedKernel
-from kernelopt_bot.compiler.program import Program
+from kernelopt_bot.compiler.program import Kernel, Program
 from kernelopt_bot.compiler.run import KernelRun
 from kernelopt_bot.config import Config
 from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
 from kernelopt_bot.device import profiling, roofs
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.gates import correctness, model, performance, static
-from kernelopt_bot.gates.performance import Settings
 from kernelopt_bot.gates.verdict import Status, Verdict
 from kernelopt_bot.sandbox import probe
 from kernelopt_bot.sandbox.client import Worker, WorkerError
@@ -40,7 +40,8 @@ from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.run import device_of, exclusive, interpreter_of
 from kernelopt_bot.search.runs import find_run
 from kernelopt_bot.search.session import Session, bootstrap_seed
-from kernelopt_bot.search.sites import places
+from kernelopt_bot.search.sites import Place, places
+from kernelopt_bot.search.spots import of_place
 from kernelopt_bot.search.stack import DEFAULT, Stack
 from kernelopt_bot.targets.target import Target
 
@@ -193,43 +194,24 @@ class _Verification:
         major, minor = gpu["capability"] if gpu else self.committed.environment.get("capability") or (9, 0)
         ceilings, arch = roofs.pretended(), 10 * int(major) + int(minor)
         known = {p.site.step.hash: p for p in places(captured, None, ceilings)}
+        sms = int(gpu["multiprocessors"]) if gpu else ceilings.multiprocessors
         for candidate in candidates:
             session.progress.update(f"{candidate.id}: gates 1 and 2")
-            place = known.get(candidate.run_hash)
-            run = find_run(captured, candidate.run_hash, len(candidate.steps)) if place is None else None
-            if place is None and run is None:
+            replaced = _replaced(captured, known, candidate)
+            if replaced is None:
                 self.verdicts.append((candidate.id, Verdict(
                     "correctness", Status.NOT_MEASURED, "its run of steps is not in the program as it was recorded")))
                 continue
-            sms = int(gpu["multiprocessors"]) if gpu else ceilings.multiprocessors
-            if run is not None:
-                self._run(candidate, *run, captured, compiler, checker, lender, arch, sms)
-                continue
-            assert place is not None
-            step, kernel = place.site.step, place.site.kernel
-            verdict = static.check_kernel(candidate, kernel, compiler, arch=arch,
-                                          integers={**correctness.integers(step), "num_sms": sms})
+            verdict = static.check_kernel(candidate, replaced.of, compiler, arch=arch,
+                                          integers={**replaced.integers, "num_sms": sms})
             self.verdicts.append((candidate.id, verdict))
             if verdict.lets_on:
-                call = lend(dict(place.call), lender, checker.scratch) if lender else place.call
-                self.verdicts.append((candidate.id, correctness.check_kernel(
-                    candidate, kernel, step, call, checker, lane="cuda" if session.has_gpu else "interpret",
-                    secret=session.secret, precision=session.precision(), budget_s=CHECK_S,
+                recorded = lend(list(replaced.recorded), lender, checker.scratch) if lender else replaced.recorded
+                self.verdicts.append((candidate.id, correctness.check_spot(
+                    candidate, replaced.baseline, replaced.arguments(recorded), checker,
+                    lane="cuda" if session.has_gpu else "interpret", secret=session.secret,
+                    precision=session.precision(), budget_s=CHECK_S,
                     program_bytes=correctness.least_peak(captured.program) if session.has_gpu else None)))
-
-    def _run(self, candidate: KernelCandidate, run: KernelRun, recorded: Sequence[Mapping[str, Any]],
-             captured: Captured, compiler: Worker, checker: Worker, lender: Any, arch: int, sms: int) -> None:
-        """Gates 1 and 2 of a candidate for several steps."""
-        session = self.session
-        verdict = static.check_kernel(candidate, run, compiler, arch=arch, integers={**run.integers, "num_sms": sms})
-        self.verdicts.append((candidate.id, verdict))
-        if verdict.lets_on:
-            lent = lend(list(recorded), lender, checker.scratch) if lender else recorded
-            self.verdicts.append((candidate.id, correctness.check_run(
-                candidate, run, correctness.run_arguments(run, lent), checker,
-                lane="cuda" if session.has_gpu else "interpret", secret=session.secret, precision=session.precision(),
-                budget_s=CHECK_S,
-                program_bytes=correctness.least_peak(captured.program) if session.has_gpu else None)))
 
     def pretended(self) -> Outcome:
         """A kernel artifact without a GPU: gates 1 and 2 on the capture for a pretended one; never `verified`."""
@@ -257,11 +239,8 @@ class _Verification:
         if not verdict.lets_on:
             return
         session.progress.update("the whole: performance gate")
-        settings = Settings(min_gain=gates.min_gain, metric=gates.metric, cache=gates.cache,
-                            no_regress=gates.no_regress, confidence=gates.confidence,
-                            memory_limit=gates.memory_limit, memory_slack_bytes=gates.memory_slack_mib << 20)
         measured = performance.measure(
-            self.worker, candidate=stack.arm("candidate"), baselines=[dict(DEFAULT)], settings=settings,
+            self.worker, candidate=stack.arm("candidate"), baselines=[dict(DEFAULT)], settings=session.settings(),
             lever="kernel" if stack.kernels else "launch", has_gpu=session.has_gpu, secret=session.secret,
             seed=bootstrap_seed(session.secret),
             floor_s=profiling.physical_floor_s(program, session.ceilings(self.versions)))
@@ -278,6 +257,28 @@ class _Verification:
         elif verdict.gate == "performance":
             state = "regressed"
         return Outcome(state, f"{what}: {verdict.gate} gate: {verdict.reason}", tuple(self.verdicts))
+
+
+@dataclass(frozen=True)
+class _Replaced:
+    """What a committed candidate takes the place of, in the terms of gates 1 and 2."""
+
+    of: Kernel | KernelRun
+    integers: Mapping[str, int]
+    baseline: Mapping[str, Any]
+    recorded: tuple[Mapping[str, Any], ...]
+    arguments: Callable[[Sequence[Mapping[str, Any]]], list[Any]]
+
+
+def _replaced(captured: Captured, known: Mapping[str, Place], candidate: KernelCandidate) -> _Replaced | None:
+    """`known`: places by hash of their step. None where its run of steps is not recorded."""
+    if (place := known.get(candidate.run_hash)) is not None:
+        spot = of_place(place)
+        return _Replaced(spot.kernel_or_run, spot.integers, spot.baseline, spot.recorded, spot.arguments)
+    if (found := find_run(captured, candidate.run_hash, len(candidate.steps))) is None:
+        return None
+    run, recorded = found
+    return _Replaced(run, run.integers, run.baseline(), recorded, partial(correctness.run_arguments, run))
 
 
 def _place(program: Program, wanted: str, length: int) -> tuple[int, tuple[int, ...]]:

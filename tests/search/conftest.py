@@ -10,8 +10,9 @@ import pytest
 
 from kernelopt_bot.config import Config
 from kernelopt_bot.sandbox.bubblewrap import BubblewrapJail
+from kernelopt_bot.search.deadline import NEVER
 from kernelopt_bot.search.progress import Silent
-from kernelopt_bot.search.run import _session
+from kernelopt_bot.search.run import Device
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.targets.target import Target
 
@@ -42,7 +43,8 @@ def session(tmp_path: Path) -> Callable[..., Session]:
 
     def make(**given: object) -> Session:
         config = Config.model_validate({"version": 1, "device": "cpu", **given})
-        return _session(TARGET, config, root, tmp_path / "run", jail, sys.executable, "cpu", "cpu", 60.0,
-                        config.budget.wall_s, Silent())
+        folder = tmp_path / "run"
+        return Device(config, root, folder, folder / "scratch", jail, sys.executable, "cpu", "cpu", Silent(), None,
+                      NEVER, 60.0).begin(TARGET)
 
     return make

@@ -15,10 +15,11 @@ from kernelopt_bot.config import Config
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.jail import Jail
 from kernelopt_bot.search import agents_lever
+from kernelopt_bot.search.deadline import NEVER
 from kernelopt_bot.search.kernel_lever import Kept, KernelSearch
 from kernelopt_bot.search.progress import Silent
 from kernelopt_bot.search.proposing import Compiler
-from kernelopt_bot.search.run import _session
+from kernelopt_bot.search.run import Device
 from kernelopt_bot.search.sites import Place
 from kernelopt_bot.search.spots import of_place
 from kernelopt_bot.search.trials import Trials
@@ -88,9 +89,9 @@ def search(tmp_path: Path, brain: Scripted, **numbers: Any) -> tuple[list[Kept],
                               for a in made.step.arguments]}
     kept: list[Exchange] = []
     party = Party((brain,), kept.append, Strategy(**{"rounds": 1, "plans": 1, "retries": 2, **numbers}))
-    session = _session(
-        Target("net", "net.py", "Model", "get_inputs"), Config(), tmp_path, tmp_path / "run", cast(Jail, None),
-        "python", "cuda:0", "cuda", 60.0, 600.0, Silent(), party=party)
+    session = Device(
+        Config(), tmp_path, tmp_path / "run", tmp_path / "run" / "scratch", cast(Jail, None), "python", "cuda:0",
+        "cuda", Silent(), None, NEVER, 60.0, lambda folder: party).begin(Target("net", "net.py", "Model", "get_inputs"))
     trials = Trials(session.archive, session.budget)
     worker = FakeWorker(tmp_path)
     work = KernelSearch(session, cast(Worker, worker), trials, tmp_path)

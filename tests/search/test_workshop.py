@@ -19,10 +19,11 @@ from kernelopt_bot.contract.candidate import KernelCandidate, Launch, Parameter,
 from kernelopt_bot.gates.verdict import Status
 from kernelopt_bot.sandbox.bubblewrap import BubblewrapJail
 from kernelopt_bot.search import pretend_lever
+from kernelopt_bot.search.deadline import NEVER
 from kernelopt_bot.search.loading import load
 from kernelopt_bot.search.progress import Silent
 from kernelopt_bot.search.result import Trial
-from kernelopt_bot.search.run import _session
+from kernelopt_bot.search.run import Device
 from kernelopt_bot.search.trials import Trials
 from kernelopt_bot.search.workshop import bound
 from kernelopt_bot.targets.target import Target
@@ -69,9 +70,9 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replayed]:
     target = Target("net", "net.py", "Model", "get_inputs", "get_init_inputs", closure=("net.py",))
     config = Config.model_validate({"version": 1, "device": "cpu", "levers": ("kernel",), "agents": {
         "search": {"rounds": 2, "plans": 2, "retries": 2}}})
-    party = assemble.gather(config.agents, "replay", RECORD)(folder / "net")
-    session = _session(
-        target, config, root, folder, jail, sys.executable, "cpu", "cpu", 60.0, 600.0, Silent(), party=party)
+    session = Device(
+        config, root, folder, folder / "scratch", jail, sys.executable, "cpu", "cpu", Silent(), None, NEVER, 60.0,
+        assemble.gather(config.agents, "replay", RECORD)).begin(target)
     trials = Trials(session.archive, session.budget)
     with session.model_worker("model") as worker:
         versions = worker.call("hello", {}, timeout=120)
