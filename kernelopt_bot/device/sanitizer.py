@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import shutil
 import time
@@ -27,8 +28,9 @@ from kernelopt_bot.sandbox.worker_environment import worker_environment
 Tool = Literal["memcheck", "racecheck"]
 TOOLS: tuple[Tool, ...] = ("memcheck", "racecheck")
 NAME = "compute-sanitizer"
-LIMIT_S = 60.0
-"""Of one process: an import of torch, a compilation and some launches that are up to a hundred times slower."""
+LIMIT_S, STEP_S = 60.0, 5.0
+"""Of one process, and more for each step: an import of torch; a compilation and some launches, which the tool slows
+down up to a hundred times."""
 LIMIT_BYTES = 1 << 30
 """Buffers of a step; beyond, the instrumented launch alone would take too long."""
 PADDING = 1 << 16
@@ -133,11 +135,25 @@ class Sanitizer:
     limit_s: float = LIMIT_S
 
     def examine(self, tool: Tool, steps: Sequence[Mapping[str, Any]]) -> tuple[Finding, ...]:
-        """A finding for each step (parameters of `check_step`)."""
+        """A finding for each step (parameters of `check_step`).
+
+        An accusation is looked into to the end. Where the tool only did not come to its end, the steps run alone for
+        as long as all of them together may take; where that time was used up already, none does.
+        """
+        begin = time.monotonic()
         together = self._judged(tool, steps)
         if together.status is Status.PASS or len(steps) == 1:
             return (together,) * len(steps)
-        return tuple(self._judged(tool, [step]) for step in steps)
+        end = math.inf if together.status is Status.FAIL else begin + self.limit(steps)
+        found: list[Finding] = []
+        for step in steps:
+            found.append(self._judged(tool, [step]) if time.monotonic() < end else
+                         Finding(Status.NOT_MEASURED, together.reason))
+        return tuple(found)
+
+    def limit(self, steps: Sequence[Mapping[str, Any]]) -> float:
+        """Seconds of one process over them."""
+        return self.limit_s + STEP_S * (len(steps) - 1)
 
     def _judged(self, tool: Tool, steps: Sequence[Mapping[str, Any]]) -> Finding:
         begin = time.monotonic()
@@ -155,13 +171,13 @@ class Sanitizer:
             old.unlink(missing_ok=True)
         request = {"steps": [dict(s) for s in steps], "run": who, "secret": self.secret}
         (self.scratch / "request.json").write_text(json.dumps(request))
-        launch = self.jail.wrap(self._box(tool, log))
+        launch, limit = self.jail.wrap(self._box(tool, log)), self.limit(steps)
         try:
-            done = process.run(launch.command, timeout=self.limit_s, environment=launch.environment,
+            done = process.run(launch.command, timeout=limit, environment=launch.environment,
                                pass_fds=launch.pass_fds, check=False)
             said = done.stdout + done.stderr
         except process.ProcessTimeout:
-            return Finding(Status.NOT_MEASURED, f"{tool} took longer than {self.limit_s:g} s")
+            return Finding(Status.NOT_MEASURED, f"{tool} took longer than {limit:g} s")
         except process.ProcessError as e:
             return Finding(Status.NOT_MEASURED, f"{tool} did not run: {e.why}")
         finally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,14 @@ def test_all_candidates_go_together_and_alone_only_where_something_was_found(tmp
     assert [f.status for f in tool.examine("memcheck", [step("good"), step("fine")])] == [Status.PASS] * 2
     found = tool.examine("racecheck", [step("good"), step("bad"), step("fine")])
     assert [f.status for f in found] == [Status.PASS, Status.FAIL, Status.PASS]
+
+
+def test_steps_that_take_too_long_together_do_not_take_as_long_again_alone(tmp_path: Path) -> None:
+    tool = replace(stand_in(tmp_path, "#!/bin/sh\nexec sleep 60\n"), limit_s=-9.0)
+    begin = time.monotonic()
+    found = tool.examine("memcheck", [step("good"), step("fine"), step("good")])
+    assert [f.status for f in found] == [Status.NOT_MEASURED] * 3 and time.monotonic() - begin < 10
+    assert all("longer than 1 s" in f.reason for f in found)
 
 
 def test_a_race_in_the_compilers_own_kernel_accuses_nobody(tmp_path: Path) -> None:

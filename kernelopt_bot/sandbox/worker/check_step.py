@@ -22,7 +22,7 @@ from kernelopt_bot.contract.candidate import Plan
 from kernelopt_bot.sandbox.worker import families as input_families
 from kernelopt_bot.sandbox.worker import golden, launch_order, precision, seeds
 from kernelopt_bot.sandbox.worker.buffers import GUARD_BYTE, Arena, Contents, Slot, parse_argument
-from kernelopt_bot.sandbox.worker.draws import draw
+from kernelopt_bot.sandbox.worker.draws import draw, keep_one_largest, neighbours
 from kernelopt_bot.sandbox.worker.interpret import DeadlinePassed, deadline
 from kernelopt_bot.sandbox.worker.lane import Lane, need_lane
 from kernelopt_bot.sandbox.worker.launchers import LOST, Candidate, Replaced, Runner, run
@@ -31,6 +31,9 @@ from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.run_baseline import open_baseline
 from kernelopt_bot.sandbox.worker.tensors import Scratch
 
+Nearby = Mapping[str, float]
+"""Arguments of `precision.compare`: the baseline's errors next to the compared inputs."""
+NONE: Mapping[str, Nearby] = {}
 ORDER_FAMILIES = ("normal", "captured")
 """The first of these that is asked for also runs with the programs in other orders."""
 
@@ -105,6 +108,8 @@ class StepCheck:
             own_range = slot.stats is None and not slot.dtype.is_floating_point
             known = slot if chosen == "captured" or own_range else replace(slot, saved=None)
             made[slot.name] = draw(chosen, known.recorded(self.scratch), slot.stats, generator, self.room.home)
+        if family == "extreme":
+            keep_one_largest(list(made.values()), generator)
         return made
 
     def launch(
@@ -131,6 +136,7 @@ class StepCheck:
     def family(self, family: str, index: int) -> dict[str, Any]:
         """One `FamilyResult`."""
         purpose = f"check_step/{family}"
+        nearby = self._nearby(purpose, index) if family == "constant" else {}
         values = self.values(family, seeds.generator(self.secret, purpose, index, self.device))
         apart = family == self.order_family and self.findings.orders is None
         early = self._early(values) if apart else None
@@ -144,7 +150,7 @@ class StepCheck:
         outputs: list[dict[str, Any]] = []
         ours = golden.repeated(
             lambda poison: self.launch(self.candidate, "the candidate", values, poison), self.slots, self.device,
-            self.room.home, look=lambda arena: outputs.extend(self._compared(arena, base.first, reference)))
+            self.room.home, look=lambda arena: outputs.extend(self._compared(arena, base.first, reference, nearby)))
         reasons = self._memory(base, ours)
         reasons += [f"{o['name']}: {o['reason']}" for o in outputs if not o["passed"]]
         if not reasons and apart:
@@ -152,11 +158,36 @@ class StepCheck:
         return {"family": family, "seed": seeds.derive(self.secret, purpose, index), "outputs": outputs,
                 "passed": not reasons, "reason": "; ".join(reasons)}
 
-    def _compared(self, candidate: Contents, base: Contents, reference: Contents | None) -> list[dict[str, Any]]:
+    def _compared(
+        self, candidate: Contents, base: Contents, reference: Contents | None, nearby: Mapping[str, Nearby] = NONE,
+    ) -> list[dict[str, Any]]:
         """`OutputResult` of every output."""
         return [precision.compare(s.name, candidate.view(s), base.view(s),
-                                  None if reference is None else reference.view(s), **self.rule)
+                                  None if reference is None else reference.view(s),
+                                  **self.rule, **nearby.get(s.name, {}))
                 for s in self.slots if s.stored]
+
+    def _nearby(self, purpose: str, index: int) -> dict[str, Nearby]:
+        """Output -> the baseline's own error next to these inputs; empty without a float64 reference.
+
+        On equal values a baseline can be exact by luck (Welford's mean of a constant), where one unit in the last place
+        of an input or of a mean counts 300-fold (a normalisation by the root of its epsilon): an honest candidate that
+        divides by its own means would fail for its rounding.
+        """
+        if self.reference is None:
+            return {}
+        generator = seeds.generator(self.secret, purpose, index, self.device)
+        values = {n: neighbours(v, generator) for n, v in self.values("constant", generator).items()}
+        reference = self._reference(values)
+        if reference is None:
+            return {}
+        arena, _ = self.launch(self.baseline, "the baseline", values, GUARD_BYTE, watched=False)
+        found: dict[str, Nearby] = {}
+        for slot in (s for s in self.slots if s.stored and s.dtype.is_floating_point):
+            base = arena.view(slot)
+            said = precision.compare(slot.name, base, base, reference.view(slot), **self.rule)
+            found[slot.name] = {"near_rmse": said["rmse_baseline"], "near_max": said["max_baseline"]}
+        return found
 
     def _early(self, values: Mapping[str, Tensor]) -> Contents | None:
         """The candidate's result, on the host, while no memory holds the expected one that it could find and copy.

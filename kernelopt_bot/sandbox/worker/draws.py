@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernelopt_bot.sandbox.worker.families import make, writable
+from kernelopt_bot.sandbox.worker.families import empty_like, make, writable
 
 DRAWN = 1 << 22
 """Elements drawn at a time: `cancelling` takes some 64 bytes for each."""
@@ -44,10 +44,40 @@ def draw(
         made = make(family, shape, stats, generator)
         if family == "extreme" and made.is_floating_point():
             # Of the largest numbers only one stays: two, of a part or of several, could meet in one sum.
-            size = made.abs() if n else -made
-            made.masked_fill_((size > LARGE) & made.isfinite(), 0.0)
+            without_largest(made, negative_only=n == 0)
         part.copy_(made)
     return target
+
+
+def keep_one_largest(drawn: Sequence[Tensor], generator: torch.Generator) -> None:
+    """Of buffers of `extreme` that one step reads, one chosen at random keeps its largest numbers: two that met in one
+    sum would overflow or not by how it is rounded on the way, and an honest candidate would fail by chance."""
+    floats = [tensor for tensor in drawn if tensor.is_floating_point()]
+    kept = int(torch.randint(max(1, len(floats)), (), generator=generator, device=generator.device))
+    for n, tensor in enumerate(floats):
+        if n != kept:
+            without_largest(tensor)
+
+
+def without_largest(extreme: Tensor, *, negative_only: bool = False) -> None:
+    """The type's largest numbers in a draw of `extreme` become 0, in place."""
+    into = writable(extreme)
+    size = -into if negative_only else into.abs()
+    into.masked_fill_((size > LARGE) & into.isfinite(), 0.0)
+
+
+def neighbours(values: Tensor, generator: torch.Generator) -> Tensor:
+    """The values, each moved up or down by at most one unit in its last place; float32 and float64 only, others as
+    they are."""
+    if values.dtype not in (torch.float32, torch.float64):
+        return values
+    moved = empty_like(values)
+    writable(moved).copy_(writable(values))
+    eps = torch.finfo(values.dtype).eps
+    for part in _parts(writable(moved)):
+        steps = torch.randint(-1, 2, part.shape, generator=generator, device=generator.device, dtype=torch.int8)
+        part.mul_(steps.to(part.device, part.dtype).mul_(eps).add_(1))
+    return moved
 
 
 def _blank(like: Tensor, home: torch.device) -> Tensor:

@@ -11,6 +11,7 @@ fewer than 1000 elements). The k-term exists because a perfectly honest other or
 sequential sum of 256 float32 does so in 497 of 500 seeds. Errors below the smallest normal number are
 flush-to-zero, not errors.
 
+Where the baseline's errors on neighbouring inputs are given too, the larger of each pair stands for it.
 Without a reference the baseline stands in for f with RMSE(b, f) = 0; callers that demand more read `bit_equal`.
 Integers and booleans must be equal. Non-finite results must be of the baseline's class (nan, +inf, -inf) wherever
 the reference is finite in the output's dtype. Where float64 itself is nan and the baseline is too, the candidate must
@@ -149,14 +150,14 @@ def _scale(reference: Tensor) -> float:
 
 def compare(
     name: str, candidate: Tensor, baseline: Tensor, reference64: Tensor | None, *, m: float, k: float,
-    m_half: float = SMALL_M,
+    m_half: float = SMALL_M, near_rmse: float = 0.0, near_max: float = 0.0,
 ) -> dict[str, Any]:
     """One `OutputResult` (docs/architecture.md) under the rule of this module.
 
     `candidate`, `baseline` and `reference64` have one shape; the first two one dtype. `m`, `k`, `m_half`: no unit.
     All numbers are finite floats; `ratio` is RMSE(candidate)/RMSE(baseline), None where the baseline's is zero;
     `least_k_rmse` and `least_k_max`, of floating types only, are the least k under which each line of the rule holds,
-    None where none does.
+    None where none does. `near_rmse`, `near_max`: the baseline's errors against float64 on inputs next to these.
     Never raises on bad values: a difference in shape or dtype is a failed result.
     """
     dtype_name = str(baseline.dtype).removeprefix("torch.")
@@ -178,8 +179,8 @@ def compare(
         c64, b64 = c_part.double(), b_part.double()
         sums.allclose = sums.allclose and bool(torch.allclose(c64, b64, rtol=rtol, atol=atol, equal_nan=True))
         _add(sums, c64, b64, b64 if f_part is None else f_part.double(), dtype, f_part is not None)
-    judged = _judge(sums, dtype, baseline.numel(), m, k, m_half)
-    return {**result, **_numbers(sums), **dataclasses.asdict(judged)}
+    judged = _judge(sums, dtype, baseline.numel(), m, k, m_half, (near_rmse, near_max))
+    return {**result, **_numbers(sums), "near_rmse": near_rmse, "near_max": near_max, **dataclasses.asdict(judged)}
 
 
 def _exact(candidate: Tensor, baseline: Tensor) -> dict[str, Any]:
@@ -196,7 +197,9 @@ def _exact(candidate: Tensor, baseline: Tensor) -> dict[str, Any]:
     return {**_numbers(sums), "passed": wrong == 0, "reason": reason}
 
 
-def _judge(sums: _Sums, dtype: torch.dtype, numel: int, m: float, k: float, m_half: float) -> _Judged:
+def _judge(
+    sums: _Sums, dtype: torch.dtype, numel: int, m: float, k: float, m_half: float, nearby: tuple[float, float],
+) -> _Judged:
     finfo = torch.finfo(dtype)
     if finfo.bits <= 16 or numel < SMALL_NUMEL:
         m = max(m, m_half)
@@ -207,7 +210,9 @@ def _judge(sums: _Sums, dtype: torch.dtype, numel: int, m: float, k: float, m_ha
     squares = sums.candidate_squares, sums.baseline_squares, sums.reference_squares
     largest = sums.candidate_max, sums.baseline_max, sums.reference_max
     least: list[float | None] = []
-    for what, (got, base, size) in (("RMSE", map(sums.root, squares)), ("maximum error", largest)):
+    for what, (got, base, size), near in (
+            ("RMSE", map(sums.root, squares), nearby[0]), ("maximum error", largest, nearby[1])):
+        base = max(base, near)
         allowed = m * base + k * eps * size + floor
         over = got - m * base - floor
         needed = 0.0 if over <= 0 else over / (eps * size) if eps * size else math.inf

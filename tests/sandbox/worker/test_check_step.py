@@ -20,6 +20,7 @@ from tests.sandbox.worker.sources import (
     SCALE_IN_PLACE,
     SOFTMAX,
     SOFTMAX_BODY,
+    inductor_kernel,
     softmax_plan,
 )
 
@@ -69,6 +70,56 @@ def test_a_wrong_result_is_rejected(interpreter: KernelWorker, old: str, new: st
     assert not last["passed"] and all(f["passed"] for f in answer["families"][:-1])
     assert reason in last["reason"]
     assert answer["inputs_untouched"] is ("in_ptr0 + r + COLUMNS * x, value" not in new)
+
+
+NORMALISE = inductor_kernel(
+    f"""\
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:, None]
+    r0_index = tl.arange(0, 128)[None, :]
+    mask = (r0_index < {COLUMNS}) & (xindex < xnumel)
+    tmp0 = tl.load(in_ptr0 + (r0_index + {COLUMNS}*xindex), mask, other=0.0)
+    tmp1 = tl.sum(tl.where(mask, tmp0, 0), 1)[:, None] / {COLUMNS}.0
+    tmp2 = tmp0 - tmp1
+    tmp3 = tl.sum(tl.where(mask, tmp2 * tmp2, 0), 1)[:, None] / {COLUMNS}.0
+    tl.store(out_ptr0 + (r0_index + {COLUMNS}*xindex), 1.0 + tmp2 * libdevice.rsqrt(tmp3 + 1e-05), mask)
+""",
+    {"in_ptr0": "*fp32", "out_ptr0": "*fp32", "xnumel": "i32", "r0_numel": "i32", "XBLOCK": "constexpr"},
+    {"x": 16, "r0_": 128}, "persistent_reduction")
+OTHER_MEAN = f"""
+@triton.jit
+def candidate(in_ptr0, out_ptr0):
+    x = tl.program_id(0)
+    r = tl.arange(0, 128)
+    mask = r < {COLUMNS}
+    value = tl.load(in_ptr0 + r + {COLUMNS} * x, mask, other=0.0)
+    mean = tl.sum(value, 0) / {COLUMNS}.0
+    value = tl.where(mask, value - mean + SHARE * mean, 0.0)
+    scale = libdevice.rsqrt(tl.sum(value * value, 0) / {COLUMNS}.0 + 1e-05)
+    tl.store(out_ptr0 + r + {COLUMNS} * x, 1.0 + value * scale, mask)
+"""
+
+
+@pytest.mark.parametrize(("share", "passed"), [(0.0, True), (2.0**-28, True), (2.0**-18, False)])
+def test_the_rounding_of_a_mean_of_equal_values_is_allowed_for_as_the_baselines_own_next_to_them(
+    interpreter: KernelWorker, share: float, passed: bool
+) -> None:
+    """A GPU's fast division, fused into the subtraction, gives a mean that is off by less than its last place, seen
+    on an H200; the interpreter's is exact."""
+    plan = Plan((Parameter("in_ptr0", "*fp32", False, True), Parameter("out_ptr0", "*fp32", True, False),
+                 Parameter("xnumel", "i32", False, True), Parameter("r0_numel", "i32", False, True)),
+                (Launch("candidate", ("xnumel",), ("in_ptr0", "out_ptr0"), {}),)).to_json()
+    answer = interpreter.call("check_step", {
+        "baseline": {"source": NORMALISE, "integers": {}}, "lane": "interpret", "secret": "test",
+        "candidate": {"source": IMPORTS + OTHER_MEAN.replace("SHARE", repr(share)), "plan": plan},
+        "arguments": [interpreter.save(torch.randn(ROWS, COLUMNS)), meta((ROWS, COLUMNS)), ROWS, COLUMNS],
+        "families": ["constant", "normal"], "precision": {"m": 2, "k": 5}})
+    constant = answer["families"][0]
+    assert constant["passed"] is passed, constant
+    output = constant["outputs"][0]
+    assert output["rmse_baseline"] == 0.0 < output["near_rmse"] <= output["near_max"]
+    assert (output["least_k_rmse"] == 0.0) is passed
+    assert all(f["outputs"][0]["near_rmse"] == 0.0 for f in answer["families"][1:])
 
 
 def test_a_grid_that_covers_part_of_the_output_is_caught(interpreter: KernelWorker) -> None:

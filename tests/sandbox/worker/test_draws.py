@@ -46,6 +46,35 @@ def test_each_part_of_a_long_row_cancels_by_itself() -> None:
     assert float(got.sum(1).abs().max()) < 64
 
 
+def test_one_of_several_buffers_keeps_its_largest_numbers() -> None:
+    keepers = set()
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        made = [draws.draw("extreme", torch.empty(5, 9, device="meta"), None, generator, CPU) for _ in range(2)]
+        index = torch.arange(4000)
+        draws.keep_one_largest([made[0], index, made[1]], generator)
+        counts = [int(((m.abs() > draws.LARGE) & m.isfinite()).sum()) for m in made]
+        assert sorted(counts) == [0, 2] and not made[counts.index(0)].isfinite().all()
+        assert torch.equal(index, torch.arange(4000))
+        keepers.add(counts.index(2))
+    assert keepers == {0, 1}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_neighbours_are_at_most_one_unit_in_the_last_place_away(dtype: torch.dtype) -> None:
+    values = torch.full((7, 50), 1.25, dtype=dtype).t()
+    near = draws.neighbours(values, torch.Generator().manual_seed(1))
+    assert near.stride() == values.stride() and bool((values == 1.25).all())
+    assert set(((near - values) / torch.finfo(dtype).eps).flatten().tolist()) == {-1.0, 0.0, 1.0}
+    expanded = torch.ones(1, 500, dtype=dtype).expand(4, 500)
+    assert draws.neighbours(expanded, torch.Generator()).stride() == expanded.stride()
+
+
+def test_neighbours_of_other_types_are_the_values() -> None:
+    for values in (torch.arange(9), torch.ones(9, dtype=torch.bfloat16)):
+        assert torch.equal(draws.neighbours(values, torch.Generator()), values)
+
+
 def test_strides_and_expanded_dimensions_stay() -> None:
     like = torch.empty_strided((30, 20), (1, 30), device="meta")
     assert drawn("normal", like).stride() == (1, 30)
