@@ -149,7 +149,8 @@ def main(out: Path, device: str, runs: int, seconds: float, sandbox: str, models
     where, lane = device_of(config)
     command = (f"python -m benchmarks.aa_runs OUT --device {device} --runs {runs} --seconds {seconds:g} "
                f"--sandbox {sandbox}" + "".join(f" --model {m}" for m in models if len(models) < len(MODELS)))
-    found = read(out, {**head(command, where), "seconds": seconds})
+    begin = {**head(command, where), "seconds": seconds}
+    found = read(out, begin)
     signal.signal(signal.SIGTERM, ended)
     try:
         with exclusive(where, lane, Silent(), config.budget.gpu_wait_s):
@@ -161,9 +162,9 @@ def main(out: Path, device: str, runs: int, seconds: float, sandbox: str, models
                 for run in runs_of(MODELS[name], where, lane == "cuda", sandbox, seconds, wanted):
                     found[name].append(run)
                     if len(found[name]) % SAVE_EVERY == 0:
-                        write(out, head, found)
+                        write(out, begin, found)
     finally:
-        write(out, head, found)
+        write(out, begin, found)
         done = [r for runs_ in found.values() for r in runs_]
         click.echo(f"{sum(r['adopted'] for r in done)} of {len(done)} adopted, {out}")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import numpy as np
 import pytest
 
 from benchmarks import aa_runs
+from benchmarks.records import head
 from kernelopt_bot.gates import performance
 from kernelopt_bot.gates.performance import CONTROL, Measured, Sample, Settings
 from kernelopt_bot.gates.verdict import Status, Verdict
+from tests.cli.test_bad_input import environment
 from tests.gates.simulation import Machine
 
 HEAD: dict[str, Any] = {"command": "c", "commit": "0" * 40, "gpu": "NVIDIA H200", "driver": "1", "versions": {},
@@ -60,6 +64,19 @@ def test_runs_of_other_circumstances_are_not_mixed(tmp_path: Path, change: dict[
     aa_runs.write(path, HEAD, {name: [aa_runs.outcome(measured(1.0, 1), 1.0)] for name in aa_runs.MODELS})
     with pytest.raises(click.ClickException, match=f"another {next(iter(change))}"):
         aa_runs.read(path, {**HEAD, **change})
+
+
+def test_the_command_over_a_record_that_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "aa.json"
+    begin = {**head("earlier", "cpu"), "seconds": 2.0}
+    aa_runs.write(path, begin, {name: [aa_runs.outcome(measured(1.0, 1), 1.0)] for name in aa_runs.MODELS})
+    said = subprocess.run(
+        [sys.executable, "-m", "benchmarks.aa_runs", str(path), "--device", "cpu", "--runs", "2"],
+        cwd=aa_runs.ROOT, env=environment(tmp_path), capture_output=True, text=True, timeout=100, check=False)
+    assert (said.returncode, said.stdout) == (0, f"0 of 2 adopted, {path}\n"), said.stderr
+    record = json.loads(path.read_text())
+    assert record["command"].startswith("python -m benchmarks.aa_runs OUT --device cpu --runs 2")
+    assert [len(m["runs"]) for m in record["models"].values()] == [1, 1]
 
 
 def test_the_models_are_there() -> None:

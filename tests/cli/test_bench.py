@@ -20,12 +20,15 @@ HEADROOM = "level\tproblem\tkernel_ceiling_x\n1\t1_Nothing\t1.5\n"
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A model and two files without one, which are declined at once; the even one must not be touched."""
+    """A model; one whose inputs raise, once the file `go` is there; a file without a model. The even one must not be
+    touched."""
     folder = tmp_path / "clone" / "level1"
     folder.mkdir(parents=True)
     (folder / "1_Doubled.py").write_text(GOOD)
-    for number in (3, 5):
-        (folder / f"{number}_Nothing.py").write_text("def get_inputs():\n    return []\n")
+    waits = (f"def get_inputs():\n    while not pathlib.Path({str(tmp_path / 'go')!r}).exists():\n"
+             "        time.sleep(0.05)\n    raise ValueError('no inputs')\n")
+    (folder / "3_Waits.py").write_text(f"import pathlib\nimport time\n{GOOD.partition('def get_inputs')[0]}{waits}")
+    (folder / "5_Nothing.py").write_text("def get_inputs():\n    return []\n")
     (folder / "2_Held_out.py").write_text("raise SystemExit('touched')\n")
     return tmp_path / "clone"
 
@@ -53,6 +56,7 @@ def test_cut_short_resumed_merged_and_shown(tmp_path: Path, clone: Path, capsys:
     kept = output / "records" / "level1-001.json"
     assert [p.name for p in (output / "records").iterdir()] == [kept.name] and workers_of(output) == []
     before = kept.read_bytes()
+    (tmp_path / "go").touch()
 
     (tmp_path / "headroom.tsv").write_text(HEADROOM)
     assert main(arguments(clone, output, "--json", "--headroom", str(tmp_path / "headroom.tsv"))) == 0
