@@ -1,12 +1,14 @@
 """Times of one step: the compiler's kernel and candidates, interleaved, each measurement alone on the device.
 
 Diagnostic only: the model-level gain decides. Before each measurement in-out buffers get their contents back, the L2 is
-overwritten (`cache` cold) and the device is kept busy, so that the host's launch overhead is not part of the time.
+overwritten (`cache` cold) and the device is kept busy, so that the host's launch overhead is not part of the time: a
+measurement during which the host took longer than the device was kept busy does not count.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +21,7 @@ from kernelopt_bot.sandbox.worker import families, seeds
 from kernelopt_bot.sandbox.worker.buffers import Arena, Slot
 from kernelopt_bot.sandbox.worker.check_step import step_arguments
 from kernelopt_bot.sandbox.worker.compile import words
+from kernelopt_bot.sandbox.worker.device import Device
 from kernelopt_bot.sandbox.worker.lane import need_lane
 from kernelopt_bot.sandbox.worker.launchers import LOST, Candidate, Runner, lost, run
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
@@ -26,8 +29,11 @@ from kernelopt_bot.sandbox.worker.roofs import event
 from kernelopt_bot.sandbox.worker.run_baseline import RunBaseline, open_baseline
 from kernelopt_bot.sandbox.worker.tensors import Scratch
 
-BUSY_CYCLES = 200_000
-"""Device cycles of spinning before a measurement, 0.1 ms at 2 GHz: longer than any launch takes the host."""
+BUSY_S, LONGEST_BUSY_S = 100e-6, 20e-3
+"""Of spinning on the device before a measurement: longer than most launches take the host, and the most for others."""
+BUSY_FACTOR = 3.0
+"""Of the host's time of a launch that the spinning did not cover."""
+TRIES = 4
 WARM_UPS = 3
 HOPELESS = 1.25
 """tune_step drops a candidate that is slower than the baseline by this factor after `TRIAL_PAIRS` pairs."""
@@ -40,6 +46,7 @@ class _Arm:
     runner: Runner
     arena: Arena
     us: list[float] = field(default_factory=list)
+    busy_s: float = BUSY_S
     error: WorkerFault | None = None
     stopped: bool = False
 
@@ -48,20 +55,29 @@ class Timer:
     """Measures launches on one device. Times in microseconds."""
 
     def __init__(self, device: torch.device, cold: bool) -> None:
-        self.device = device
-        size = 2 * int(torch.cuda.get_device_properties(device).L2_cache_size)
-        self.flush = torch.empty(size if cold else 0, dtype=torch.uint8, device=device)
+        self.device, self.cold = Device(device), cold
 
-    def measure(self, arm: _Arm, arguments: Mapping[str, Any]) -> float:
+    def measure(self, arm: _Arm, arguments: Mapping[str, Any]) -> float | None:
+        """None where the host was slower than the device was busy: the next measurement of this arm spins longer."""
         start, end = event(), event()
-        if self.flush.numel():
-            self.flush.zero_()
-        torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
+        if self.cold:
+            self.device.flush()
+        begin = time.perf_counter()
+        self.device.busy(arm.busy_s)
         start.record()
         arm.runner(arguments)
         end.record()
-        torch.cuda.synchronize(self.device)
+        host_s = time.perf_counter() - begin
+        self.device.wait()
+        if (longer := uncovered(arm.busy_s, host_s)) is not None:
+            arm.busy_s = longer
+            return None
         return float(start.elapsed_time(end)) * 1000.0
+
+
+def uncovered(busy_s: float, host_s: float) -> float | None:
+    """For how long the device has to be busy instead, where `busy_s` did not cover the host's time; else None."""
+    return None if host_s <= busy_s else min(LONGEST_BUSY_S, max(busy_s, BUSY_FACTOR * host_s))
 
 
 class _Race:
@@ -124,10 +140,12 @@ class _Race:
 
     def _once(self, arm: _Arm) -> None:
         try:
-            for slot in (s for s in self.slots if s.name in self.kernel.changed):
-                self._restore(arm, slot)
-            arguments = self._arguments(arm)
-            arm.us.append(self.timer.measure(arm, arguments))
+            for _ in range(TRIES):
+                for slot in (s for s in self.slots if s.name in self.kernel.changed):
+                    self._restore(arm, slot)
+                if (us := self.timer.measure(arm, self._arguments(arm))) is not None:
+                    arm.us.append(us)
+                    break
         except Exception as e:
             gone = lost(self.device)
             arm.error = WorkerFault("runtime_failed", f"{arm.who}: {words(e)}", LOST if gone else "")
@@ -140,7 +158,7 @@ class _Race:
 
     def result(self) -> dict[str, Any]:
         def one(arm: _Arm) -> dict[str, Any]:
-            error = arm.error or (_not_run(arm.who) if not arm.us else None)
+            error = arm.error or (None if arm.us else _not_run(arm.who) if self.lost else _uncovered(arm.who))
             if error is not None:
                 return {"error": error.message, "kind": error.kind}
             return {"us": arm.us, "stopped": arm.stopped}
@@ -152,6 +170,10 @@ def _not_run(who: str) -> WorkerFault:
     return WorkerFault("runtime_failed", f"{who}: not run: {LOST}", LOST)
 
 
+def _uncovered(who: str) -> WorkerFault:
+    return WorkerFault("unsupported", f"{who}: the host takes longer to launch it than the device can be kept busy")
+
+
 def _absent(arguments: Mapping[str, Any]) -> None:
     raise WorkerFault("bad_request", "this candidate was never loaded")
 
@@ -161,6 +183,7 @@ def time_step(params: Mapping[str, Any], scratch: Scratch, folder: str) -> dict[
 
     `pairs` (default 25) measures each arm twice per pair; `cache` is cold (default) or warm. `restart` true: a
     candidate broke the GPU context, what was measured before stands, and this worker must be started anew.
+    Raises WorkerFault (unsupported) where the host is too slow to time the baseline.
     """
     return _race(params, scratch, folder, give_up=False)
 
@@ -176,6 +199,8 @@ def _race(params: Mapping[str, Any], scratch: Scratch, folder: str, *, give_up: 
         if race.lost:
             break
         race.pair()
+        if not race.baseline.us:
+            raise _uncovered(race.baseline.who)
         if give_up and number == TRIAL_PAIRS:
             _drop(race.candidates, statistics.median(race.baseline.us))
     return race.result()

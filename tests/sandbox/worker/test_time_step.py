@@ -14,9 +14,10 @@ from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.jail import ProcessJail
 from kernelopt_bot.sandbox.worker import tensors
 from kernelopt_bot.sandbox.worker.families import FAMILIES
+from kernelopt_bot.sandbox.worker.time_step import BUSY_S, LONGEST_BUSY_S, uncovered
 from tests.sandbox.worker.sources import COLUMNS, IMPORTS, ROWS, SOFTMAX, SOFTMAX_BODY, softmax_plan
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+absent = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 @pytest.fixture
@@ -38,6 +39,8 @@ SLOW = SOFTMAX_BODY.replace("    total =", "    for _ in range(20000):\n        
 WILD = SOFTMAX_BODY.replace("tl.store(out_ptr2 + r", "tl.store(out_ptr2 + 100000000000 + r")
 
 
+@pytest.mark.gpu
+@absent
 @pytest.mark.parametrize("cache", ["cold", "warm"])
 def test_arms_are_interleaved_and_plausible(gpu: Worker, cache: str) -> None:
     answer = gpu.call("time_step", case(SOFTMAX_BODY, cache=cache), timeout=300)
@@ -45,24 +48,32 @@ def test_arms_are_interleaved_and_plausible(gpu: Worker, cache: str) -> None:
     assert 0.5 < statistics.median(answer["baseline_us"]) < 100 and not answer["restart"]
 
 
+@pytest.mark.gpu
+@absent
 def test_a_hopeless_candidate_is_dropped_by_tuning_only(gpu: Worker) -> None:
     answer = gpu.call("tune_step", case(SLOW, SOFTMAX_BODY), timeout=300)
     slow, good = answer["candidates"]
     assert slow["stopped"] and len(slow["us"]) < len(good["us"]) == 20
 
 
+@pytest.mark.gpu
+@absent
 def test_one_candidate_that_does_not_compile_leaves_the_others(gpu: Worker) -> None:
     answer = gpu.call("time_step", case(SOFTMAX_BODY.replace("top)", "missing)"), SOFTMAX_BODY), timeout=300)
     bad, good = answer["candidates"]
     assert bad["kind"] == "compile_failed" and len(good["us"]) == 20 and not answer["restart"]
 
 
+@pytest.mark.gpu
+@absent
 def test_a_broken_context_is_reported_for_a_restart(gpu: Worker) -> None:
     answer = gpu.call("time_step", case(WILD, SOFTMAX_BODY), timeout=300)
     assert answer["restart"] and "candidate 0" in answer["candidates"][0]["error"]
     assert "not run" in answer["candidates"][1]["error"]
 
 
+@pytest.mark.gpu
+@absent
 def test_gate_2_on_the_gpu(gpu: Worker) -> None:
     shared = {"lane": "cuda", "secret": "s", "families": list(FAMILIES), "precision": {"m": 2, "k": 4}}
     for body, passed in ((SOFTMAX_BODY, True), (SOFTMAX_BODY.replace("value - top", "value - top * 0.5"), False)):
@@ -71,7 +82,17 @@ def test_gate_2_on_the_gpu(gpu: Worker) -> None:
         assert all(f["passed"] for f in answer["families"]) is passed and answer["float64"] == "used"
 
 
+@pytest.mark.gpu
+@absent
 def test_roofs_are_plausible(gpu: Worker) -> None:
     roofs = gpu.call("roofs", {}, timeout=300)
     assert 1e11 < roofs["copy_bytes_per_s"] < 2e13 and roofs["l2_bytes"] > 1 << 20
     assert roofs["matrix_flops_per_s"]["bfloat16"] > roofs["matrix_flops_per_s"]["float32"] > 1e12
+
+
+def test_a_launch_that_takes_the_host_longer_than_the_device_was_busy_is_measured_again() -> None:
+    assert uncovered(BUSY_S, 0.9 * BUSY_S) is None
+    longer = uncovered(BUSY_S, 1.1 * BUSY_S)
+    assert longer is not None and uncovered(longer, 1.1 * BUSY_S) is None
+    assert uncovered(BUSY_S, 1.0) == LONGEST_BUSY_S
+    assert uncovered(LONGEST_BUSY_S, 1.0) == LONGEST_BUSY_S
