@@ -1,4 +1,4 @@
-"""compute-sanitizer over the kernels that a search would keep: gate 2's last word on them."""
+"""compute-sanitizer over the kernels that a search would adopt: gate 2's last word on them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ call stays. `region`: a vendor call and the kernel after it as one.
 For each spot (a step, or a run that can be fused), most savings first: techniques propose and gate 1 filters
 (`proposing.py`), the survivors are timed against the compiler's kernel in one interleaved race, and the fastest that
 passes gate 2 is kept. Then the stack with all kept kernels goes through gates 3 and 4; if it fails, kernels are
-dropped, least gain first.
+dropped, least gain first. What passes is looked at by compute-sanitizer, gate 2's last word, which takes longer than
+many a search; kernels that it accuses are dropped, and the others go through gates 3 and 4 again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from kernelopt_bot.compiler.artifact import AdoptedKernel
 from kernelopt_bot.contract.candidate import KernelCandidate, Lever
+from kernelopt_bot.device.sanitizer import NAME
 from kernelopt_bot.gates import correctness, model, performance
 from kernelopt_bot.gates.performance import Measured, Settings
 from kernelopt_bot.gates.verdict import Verdict
@@ -153,7 +155,7 @@ def search(session: Session, worker: Worker, trials: Trials, scratch: Path, foun
                                   f"{result.trial.step_speedup:.2f}x on the step")
     if session.party is not None and worth and not session.budget.exhausted():
         kept += agents_lever.search(work, session.party, compiler, worth)
-    return tuple(sanitized(session, trials, compatible(trials, kept), scratch))
+    return tuple(compatible(trials, kept))
 
 
 def compatible(trials: Trials, kept: Sequence[Kept]) -> list[Kept]:
@@ -207,6 +209,12 @@ def adopt(session: Session, worker: Worker, stack: Stack, captured: Captured, ke
                 seed=bootstrap_seed(session.secret), floor_s=floor_s, others=False)
             verdicts.append(measured.verdict)
         passed = all(v.lets_on for v in verdicts)
+        if passed:
+            clean = sanitized(session, trials, left, worker.scratch)
+            if len(clean) < len(left):
+                reason, left = f"{NAME} accuses {len(left) - len(clean)} of {len(left)} kernels", clean
+                continue
+            left = clean
         # Fewer kernels can help a wrong answer, or one that makes the model slower; not one that gains too little.
         hopeless = measured is not None and all(c.speedup >= 1.0 for c in measured.comparisons)
         last = attempt == DROPS - 1 or hopeless
