@@ -19,6 +19,7 @@ from kernelopt_bot.contract import flow
 from kernelopt_bot.contract import plan as plan_contract
 from kernelopt_bot.contract import source as source_contract
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch, Parameter, Plan, Scalar
+from kernelopt_bot.contract.violation import Violation
 from kernelopt_bot.gates.answers import Malformed
 
 POINTERS = {"float64": "*fp64", "float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "int64": "*i64",
@@ -118,7 +119,7 @@ def case_of(call: Mapping[str, Any], plain: PlainKernel, device: KernelSource) -
     fixed = {n: a["value"] for n, a in arguments.items() if n not in tensors
              and (not isinstance(a["value"], int) or isinstance(a["value"], bool) or a["value"] == 1)}
     source = plain.specialised(fixed)
-    if isinstance(broken := source_contract.parse(source), source_contract.Violation):
+    if isinstance(broken := source_contract.parse(source), Violation):
         raise Unfit(broken.message)
     pointers = frozenset(plain.called(n) for n in tensors)
     if violations := source_contract.check(source):

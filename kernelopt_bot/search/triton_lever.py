@@ -40,6 +40,8 @@ TIMEOUT_S = 600.0
 SAVE_LIMIT_BYTES = 64 << 20
 INTERPRET_S = 20.0
 """Interpreter time for gate 2 of one candidate on one launch."""
+COMPILED = 6
+"""Configurations that are looked at without a GPU."""
 FEW = 2
 """Candidates that pass gate 2 without a GPU before no further one is tried: nothing can be adopted there."""
 NO_GPU = "no GPU: gates 1 and 2 were run, times were not measured"
@@ -132,7 +134,8 @@ def _searched(work: Work, worker: Worker, answer: Mapping[str, Any], node: ast.F
         place = usable(handle(tree, work.target.entry), work.cases)
     except NotEditable as e:
         return _nothing(work, f"nothing can be changed in place: {e}")
-    ideas = ideas_of(work, worker, space(own(answer, place, work.cases), place, node))
+    configs = space(own(answer, place, work.cases), place, node)
+    ideas = ideas_of(work, worker, configs if work.session.has_gpu else configs[:COMPILED])
     if not ideas:
         return _nothing(work, "no other configuration can be launched")
     with work.session.compiling_worker() as compiling:

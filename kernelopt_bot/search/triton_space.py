@@ -21,7 +21,8 @@ BLOCKS = (16, 1 << 15)
 def space(own: Sequence[TritonConfig], handle: Handle, kernel: ast.FunctionDef) -> list[TritonConfig]:
     """Configurations beside `own`, those that change one thing first; at most `MOST`."""
     loops = any(isinstance(n, ast.For | ast.While) for n in ast.walk(kernel))
-    seen, found = set(own), []
+    seen = set(own)
+    found: list[TritonConfig] = []
     for depth in (1, 2):
         for config in own:
             for other in _moves(config, handle, loops, depth):

@@ -271,9 +271,12 @@ def _config_name(tree: ast.Module, tuner: ast.Call) -> str:
 def _heuristics(found: Found) -> set[str]:
     """Constexprs that `@triton.heuristics` sets."""
     node = found.decorators.get("heuristics")
-    values = ([*node.args, *(k.value for k in node.keywords)] or [None])[0] if isinstance(node, ast.Call) else None
+    if node is None:
+        return set()
+    given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+    values = given[0] if given else None
     if not isinstance(values, ast.Dict):
-        return {a.arg for a in found.node.args.args} if node is not None else set()
+        return {a.arg for a in found.node.args.args}
     return {k.value for k in values.keys if isinstance(k, ast.Constant) and isinstance(k.value, str)}
 
 

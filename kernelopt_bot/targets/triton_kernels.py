@@ -81,8 +81,8 @@ def kernels(tree: ast.Module) -> dict[str, Found]:
         decorators: dict[str, ast.expr] = {}
         for decorator in node.decorator_list:
             called = decorator.func if isinstance(decorator, ast.Call) else decorator
-            kind = full_name(called, names).removeprefix("triton.runtime.").removeprefix("triton.")
-            if kind in ("jit", "autotune", "heuristics"):
+            package, _, kind = full_name(called, names).rpartition(".")
+            if package in ("triton", "triton.runtime") and kind in ("jit", "autotune", "heuristics"):
                 decorators.setdefault(kind, decorator)
         if "jit" in decorators:
             found[node.name] = Found(node.name, node, decorators)
@@ -136,7 +136,9 @@ def triton_by_hand(spec: str, *, root: Path | None = None) -> tuple[Path, Triton
     tree = finder.trees.get(path)
     present = kernels(tree) if tree is not None else {}
     if entry not in present:
-        return None if finder.symbols.has(path, entry) or not present else _missing(path, entry, present, spec)
+        if finder.symbols.has(path, entry) or not present:
+            return None
+        raise _missing(path, entry, present, spec)
     traced = load_traced(top)
     listed = [(i, k) for i, k in enumerate(traced.config.kernels) if (k.path, k.kernel) == (path, entry)]
     if listed:
@@ -150,10 +152,10 @@ def triton_by_hand(spec: str, *, root: Path | None = None) -> tuple[Path, Triton
     return top, _target(finder, made, present[entry], "command", path)
 
 
-def _missing(path: str, entry: str, present: Mapping[str, Found], where: str) -> None:
+def _missing(path: str, entry: str, present: Mapping[str, Found], where: str) -> InputError:
     near = nearest(entry, list(present))
-    raise InputError(f"{path} has no Triton kernel {entry}", where=where,
-                     fix=f"did you mean {near}?" if near else f"kernels in that file: {', '.join(present)}")
+    return InputError(f"{path} has no Triton kernel {entry}", where=where,
+                      fix=f"did you mean {near}?" if near else f"kernels in that file: {', '.join(present)}")
 
 
 def _target(finder: Finder, wanted: KernelConfig, found: Found, origin: str, where: str) -> TritonTarget:

@@ -65,7 +65,7 @@ class Watch:
     fault: WorkerFault | None = None
     """What a launch was refused for: the user's code, and pytest, may catch it."""
     last: dict[str, Any] | None = None
-    """The last launch that reached the kernel below the present one: after an autotuner's trials, the one that counts."""
+    """The last launch that reached the kernel below the present one: after an autotuner's trials, what it chose."""
     before: list[Tensor] = field(default_factory=list)
     """Copies of the tensors before the present launch, in the order of `sources`."""
     sources: list[Tensor] = field(default_factory=list)

@@ -143,7 +143,8 @@ def _comes_in(buffer: RunBuffer, touched: Sequence[tuple[set[str], set[str]]]) -
 
 
 def open_baseline(data: Mapping[str, Any], folder: str, lane: Lane) -> Replaced:
-    """`{source, reads?}` of one kernel, or `{kernels, buffers}` of a run. Raises WorkerFault bad_request, compile_failed."""
+    """`{source, reads?}` of one kernel, or `{kernels, buffers}` of a run. Raises WorkerFault bad_request or
+    compile_failed."""
     if "kernels" not in data:
         return Baseline(data["source"], folder, lane, data.get("reads"))
     try:
