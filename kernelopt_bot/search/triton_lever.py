@@ -9,8 +9,9 @@ timed and nothing adopted.
 from __future__ import annotations
 
 import ast
+import contextlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from kernelopt_bot import __version__
 from kernelopt_bot.compiler.plain_triton import PlainKernel, Unfit, plain_kernel
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.gates import correctness
-from kernelopt_bot.gates.answers import Malformed
+from kernelopt_bot.gates.answers import Malformed, need
 from kernelopt_bot.gates.static import Group
 from kernelopt_bot.gates.verdict import Status, Verdict
 from kernelopt_bot.sandbox.client import Worker, WorkerError, WorkerFailed
@@ -40,7 +41,7 @@ TIMEOUT_S = 600.0
 SAVE_LIMIT_BYTES = 64 << 20
 INTERPRET_S = 20.0
 """Interpreter time for gate 2 of one candidate on one launch."""
-COMPILED = 6
+COMPILED = 3
 """Configurations that are looked at without a GPU."""
 FEW = 2
 """Candidates that pass gate 2 without a GPU before no further one is tried: nothing can be adopted there."""
@@ -90,14 +91,16 @@ def optimise(session: Session, target: TritonTarget) -> TargetResult:
     try:
         text = (session.root / target.path).read_bytes()
         tree = ast.parse(text)
-        found = kernels(tree)[target.entry]
+        found = kernels(tree).get(target.entry)
+        if found is None:
+            raise Unfit("it is no longer in its file")
         plain = plain_kernel(tree, target.entry, imported(tree))
         with session.model_worker("model", interpret=not session.has_gpu) as worker:
             work = Work(session, target, text, plain, trials, worker.call("hello", {}, timeout=TIMEOUT_S))
             session.progress.update(f"recording the launches of {target.entry}")
             answer = record(work, worker)
             reason, result = _searched(work, worker, answer, found.node, tree)
-    except (Unfit, KeyError, SyntaxError) as e:
+    except (Unfit, OSError, SyntaxError, ValueError) as e:
         return _failed(session, target, trials, f"{target.entry} cannot be taken: {e}", "unsupported", bad=True)
     except WorkerFailed as e:
         words = f"{e.message}\n{e.detail}".strip()
@@ -121,7 +124,17 @@ def record(work: Work, worker: Worker, text: str | None = None) -> dict[str, Any
 def cases_of(answer: Mapping[str, Any], plain: PlainKernel, arch: int, multiprocessors: int) -> tuple[Case, ...]:
     """Raises Unfit, Malformed."""
     device = device_kernel(arch, multiprocessors)
-    return tuple(case_of(call, plain, device) for call in answer["calls"])
+    with understood():
+        return tuple(case_of(call, plain, device) for call in need(answer, "calls", list))
+
+
+@contextlib.contextmanager
+def understood() -> Iterator[None]:
+    """A worker's answer is read inside: what is not of its form is Malformed."""
+    try:
+        yield
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as e:
+        raise Malformed(f"what a worker says of the launches is not understood: {type(e).__name__}: {e}") from e
 
 
 def _searched(work: Work, worker: Worker, answer: Mapping[str, Any], node: ast.FunctionDef,
@@ -163,7 +176,9 @@ def usable(place: Handle, cases: Sequence[Case]) -> Handle:
 def own(answer: Mapping[str, Any], place: Handle, cases: Sequence[Case]) -> list[TritonConfig]:
     """The user's own configurations: the autotuner's list, or what the host gives."""
     if place.kind == "autotune":
-        return [TritonConfig.of(c["constexprs"], c["num_warps"], c["num_stages"]) for c in answer["configs"]]
+        with understood():
+            return [TritonConfig.of(c["constexprs"], int(c["num_warps"]), int(c["num_stages"]))
+                    for c in answer["configs"]]
     return list(dict.fromkeys(c.config(place.constexprs) for c in cases))
 
 
@@ -171,14 +186,15 @@ def ideas_of(work: Work, worker: Worker, configs: Sequence[TritonConfig]) -> lis
     """Those that the host's own code gives a grid for every case. Raises WorkerError."""
     answer = worker.call("launch_grids", {"configs": [c.to_json() for c in configs]}, timeout=TIMEOUT_S)
     made = []
-    for n, config in enumerate(configs):
-        launched = [grids[n] for grids in answer["grids"]]
-        if any(one is None or min(one["grid"], default=0) < 1 for one in launched):
-            continue
-        made.append(Idea(config, tuple(
-            case.candidate(case.planned(config, one, work.plain), case.source, "launch_configuration",
-                           f"unchanged code with {config}")
-            for case, one in zip(work.cases, launched, strict=True))))
+    with understood():
+        for n, config in enumerate(configs):
+            launched = [grids[n] for grids in answer["grids"]]
+            if any(one is None or min(one["grid"], default=0) < 1 for one in launched):
+                continue
+            made.append(Idea(config, tuple(
+                case.candidate(case.planned(config, one, work.plain), case.source, "launch_configuration",
+                               f"unchanged code with {config}")
+                for case, one in zip(work.cases, launched, strict=True))))
     return made
 
 

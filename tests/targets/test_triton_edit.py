@@ -51,7 +51,8 @@ def test_values_over_several_lines_and_what_the_host_computes_stay_where_they_ar
     ("rms_norm", "rms_norm_kernel", Settings({"BLOCK": 2048}, 8, 2)),
     ("swiglu", "swiglu_kernel", Settings({"BLOCK": 256}, 2, 3)), ("softmax", "_softmax_kernel", Settings({}, 8, 3))])
 def test_line_ends_tabs_marks_and_other_alphabets_stay(name: str, kernel: str, settings: Settings) -> None:
-    text = (EXAMPLES / f"{name}.py").read_text().replace("    ", "\t").replace("import torch\n", "import torch  # größer\n")
+    text = (EXAMPLES / f"{name}.py").read_text().replace("    ", "\t")
+    text = text.replace("import torch\n", "import torch  # größer\n")
     old = b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()
     new = edited(old, kernel, [settings], WHY)
     assert new.startswith(b"\xef\xbb\xbf") and new.count(b"\r\n") == new.count(b"\n") and "größer".encode() in new

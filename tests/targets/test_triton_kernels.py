@@ -43,7 +43,8 @@ def test_a_kernel_is_known_by_what_its_decorator_is(head: str, decorator: str) -
 
 @pytest.mark.parametrize("text", [
     "import jax\n@jax.jit\ndef k(): pass", "@jit\ndef k(): pass", "import triton\nclass C:\n    @triton.jit\n"
-    "    def k(self): pass", "import triton\n@triton.jit\nclass K: pass", "import triton\n@triton.jit\nasync def k(): pass",
+    "    def k(self): pass", "import triton\n@triton.jit\nclass K: pass",
+    "import triton\n@triton.jit\nasync def k(): pass",
 ])
 def test_what_is_no_kernel_of_triton_is_none(text: str) -> None:
     assert kernels(ast.parse(text)) == {}
