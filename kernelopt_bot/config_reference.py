@@ -14,8 +14,8 @@ from kernelopt_bot.config import FILES, Config
 _HEAD = f"""# Configuration
 
 `{FILES[0]}` in the repository's root, or `{FILES[1]}`. All keys are optional but a target's `path`, and a
-kernel's `path` and `kernel`. An unknown key is an error that names its line and the nearest valid key. `kernelopt config`
-prints the effective configuration and where each value comes from; the JSON Schema is
+kernel's `path` and `kernel`. An unknown key is an error that names its line and the nearest valid key.
+`kernelopt config` prints the effective configuration and where each value comes from; the JSON Schema is
 [config.schema.json](config.schema.json).
 
 ```yaml
