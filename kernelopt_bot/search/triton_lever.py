@@ -283,7 +283,9 @@ def _raced(work: Work, worker: Worker, passed: list[tuple[Idea, Trial]], place: 
                                                     for c in configs], why)
     except NotEditable as e:
         return _nothing(work, f"the file cannot be edited: {e}")
-    whole = launches_as_verified(work, worker, new, configs, place)
+    # In a new process: here the user's other modules have the old file's functions.
+    with session.model_worker("edited", interpret=not session.has_gpu) as again:
+        whole = launches_as_verified(work, again, new, configs, place)
     if not whole.lets_on:
         return _nothing(work, f"the edited file does not launch what was verified: {whole.reason}", whole)
     for n in kept:

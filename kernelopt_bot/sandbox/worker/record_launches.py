@@ -286,13 +286,13 @@ def _edited(context: Context, root: str, path: str, roots: tuple[str, ...], text
     spec = importlib.util.spec_from_file_location(original.__name__, place)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Also for what imports it from now on. What did so before keeps the old one: such a question needs a new process.
     sys.modules[original.__name__] = module
-    try:
-        with user_code(root, "target_import", f"importing the edited {path} failed"):
-            spec.loader.exec_module(module)
-    finally:
-        # For the next question; functions that were imported from it keep what they have.
-        context.state["edited"] = module
+    parent, _, last = original.__name__.rpartition(".")
+    if parent in sys.modules:
+        setattr(sys.modules[parent], last, module)
+    with user_code(root, "target_import", f"importing the edited {path} failed"):
+        spec.loader.exec_module(module)
     return module
 
 

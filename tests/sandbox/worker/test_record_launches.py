@@ -194,6 +194,18 @@ def test_an_edited_file_is_recorded_and_the_next_question_sees_the_old_one(worke
     assert len(record(worker, root, "calls")["calls"]) == 2
 
 
+def test_a_test_of_a_package_runs_over_the_edited_file_in_a_new_process(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "__init__.py").write_text("from net import ops\n")
+    (tmp_path / "net" / "ops.py").write_text(OPS)
+    (tmp_path / "test_net.py").write_text(TESTS.replace("from ops import host", "import net\nhost = net.ops.host"))
+    new = OPS.replace("BLOCK=block, **options)", "BLOCK=block, num_warps=8)")
+    with Worker("model", python=sys.executable, jail=ProcessJail(), scratch=tmp_path / "scratch",
+                interpret=True) as fresh:
+        found = record(fresh, tmp_path, "", path="net/ops.py", record="test_net.py::test_host", text=new)["calls"]
+    assert [c["options"]["num_warps"] for c in found] == [8, 8]
+
+
 @pytest.mark.parametrize("inputs, kind, words", [
     ("raises", "target_inputs", "raises failed: ValueError: the data set is not here"),
     ("elsewhere", "target_inputs", "elsewhere ran and never launched scale"),
