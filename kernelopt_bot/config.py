@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from kernelopt_bot import config_yaml
 from kernelopt_bot.agents.settings import Agents
@@ -105,6 +105,49 @@ class TargetConfig(_Model):
         if not file.endswith(".py") or not all(part.isidentifier() for part in function.split(".")):
             raise ValueError("must be path/to/file.py:function or path/to/file.py:Class.method")
         return f"{_confined(file)}:{function}"
+
+
+class KernelConfig(_Model):
+    """One standalone Triton kernel to optimise."""
+
+    name: str = Field(default="", pattern=r"^([A-Za-z][A-Za-z0-9_]{0,99})?$", description=(
+        "Name of the target; empty: derived from path and kernel."))
+    path: str = Field(description="Python file with the kernel, relative to the repository root.")
+    kernel: str = Field(pattern=IDENTIFIER, description="Function under `@triton.jit` in that file.")
+    inputs: str = Field(default="", description=(
+        "Function that calls what launches the kernel, or returns functions that do; `other/file.py:function` if it "
+        "is elsewhere."))
+    record: str = Field(default="", max_length=1000, description=(
+        "Test that launches the kernel, as pytest names it (`tests/test_ops.py::test_softmax`), instead of `inputs`."))
+
+    @field_validator("path")
+    @classmethod
+    def _path(cls, value: str) -> str:
+        if not value.endswith(".py"):
+            raise ValueError("must be a Python file (.py)")
+        return _confined(value)
+
+    @field_validator("inputs")
+    @classmethod
+    def _function(cls, value: str) -> str:
+        file, colon, function = value.rpartition(":")
+        if value and not function.isidentifier():
+            raise ValueError("must be the name of a function, or other/file.py:function")
+        return f"{_confined(file)}:{function}" if colon else value
+
+    @field_validator("record")
+    @classmethod
+    def _test(cls, value: str) -> str:
+        file, colons, test = value.partition("::")
+        if value and not (file.endswith(".py") and colons and test.isprintable()):
+            raise ValueError("must be a test as pytest names it, tests/test_ops.py::test_softmax")
+        return f"{_confined(file)}::{test}" if value else value
+
+    @model_validator(mode="after")
+    def _one(self) -> KernelConfig:
+        if bool(self.inputs) == bool(self.record):
+            raise ValueError("give inputs or record, and one of them only")
+        return self
 
 
 class Artifact(_Model):
@@ -216,6 +259,8 @@ class Config(_Model):
     environment: Environment = Field(default=Environment(), description="The interpreter that runs the models.")
     targets: Annotated[tuple[TargetConfig, ...], Field(strict=False, max_length=1000)] = Field(default=(), description=(
         "Models to optimise, beside those found by convention (class Model with get_inputs in its file)."))
+    kernels: Annotated[tuple[KernelConfig, ...], Field(strict=False, max_length=1000)] = Field(
+        default=(), description="Standalone Triton kernels, for `kernelopt optimize PATH:KERNEL`.")
     artifact: Artifact = Field(default=Artifact(), description="Where adopted kernels are written.")
     levers: Annotated[tuple[LeverName, ...], Field(strict=False, min_length=1)] = Field(
         default=("kernel", "dispatch", "launch"), description=(

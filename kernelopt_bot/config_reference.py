@@ -13,9 +13,10 @@ from kernelopt_bot.config import FILES, Config
 
 _HEAD = f"""# Configuration
 
-`{FILES[0]}` in the repository's root, or `{FILES[1]}`. All keys are optional but a target's `path`. An unknown
-key is an error that names its line and the nearest valid key. `kernelopt config` prints the effective configuration
-and where each value comes from; the JSON Schema is [config.schema.json](config.schema.json).
+`{FILES[0]}` in the repository's root, or `{FILES[1]}`. All keys are optional but a target's `path`, and a
+kernel's `path` and `kernel`. An unknown key is an error that names its line and the nearest valid key.
+`kernelopt config` prints the effective configuration and where each value comes from; the JSON Schema is
+[config.schema.json](config.schema.json).
 
 ```yaml
 # yaml-language-server: $schema=docs/config.schema.json
@@ -31,7 +32,8 @@ gates:
 Everything but `targets` is policy. On a runner it is read from the default branch only: what a pull request changes in
 it holds once it is merged, and a fork's changes nothing. `targets` are read from the pull request's head, as data that
 nobody vouches for. In a repository with several projects, `roots` names their folders; a `{FILES[0]}` in such a folder
-lists that project's `targets` and nothing else.
+lists that project's `targets` and nothing else. `kernels` are for `kernelopt optimize` by
+hand ([inputs.md](inputs.md)).
 """
 
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from kernelopt_bot.agents import assemble
 from kernelopt_bot.agents.lessons import Lessons
 from kernelopt_bot.cli import outcome
+from kernelopt_bot.cli.patch import edits_patch
 from kernelopt_bot.cli.progress import shown
 from kernelopt_bot.config import Config, explained, load
 from kernelopt_bot.errors import InputError
@@ -25,6 +26,7 @@ from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.search.run import run_all
 from kernelopt_bot.targets.discover import by_hand
 from kernelopt_bot.targets.target import Target
+from kernelopt_bot.targets.triton_kernels import triton_by_hand
 
 
 def end_with_what_was_verified() -> None:
@@ -49,7 +51,7 @@ def end_in_time(deadline: Deadline) -> None:
 
 
 @click.command("optimize")
-@click.argument("specs", nargs=-1, required=True, metavar="PATH[:CLASS]...")
+@click.argument("specs", nargs=-1, required=True, metavar="PATH[:NAME]...")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=Path("kernelopt-out"),
               show_default=True, help="Folder for report.md, report.json, charts and artifacts.")
 @click.option("--levers", default="", help=(
@@ -67,13 +69,15 @@ def end_in_time(deadline: Deadline) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print report.json instead of the report.")
 def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sandbox: str | None, budget: float | None,
             brain: assemble.Choice | None, handoff: Path | None, replay: Path | None, as_json: bool) -> int:
-    """Search for faster kernels for models named by hand.
+    """Search for faster kernels for models, or for Triton kernels, named by hand.
 
     A model is a class in a file with example inputs beside it (get_inputs, and get_init_inputs for its
     constructor), or one from .kernelopt.yml. Nothing is published: the artifact is in OUTPUT, ready to be copied.
+    A Triton kernel is a function under @triton.jit with something that launches it (see docs/inputs.md): the edit of
+    its file is in OUTPUT as kernelopt.patch.
     """
     end_with_what_was_verified()
-    found = [by_hand(spec) for spec in specs]
+    found = [triton_by_hand(spec) or by_hand(spec) for spec in specs]
     root = found[0][0]
     if any(other != root for other, _ in found):
         raise InputError("the models do not belong to one project", where=", ".join(specs),
@@ -94,8 +98,11 @@ def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sand
     run = RunResult(finished.results, shlex.join(["kernelopt", "optimize", *specs, *options]), stopped=finished.stopped)
     report = build(run)
     outcome.write_files(report, output)
+    patch = edits_patch(output, run, root)
     outcome.show(report, output, as_json=as_json)
     if not as_json:
+        if patch is not None:
+            click.echo(f"patch: {patch}")
         for result in run.results:
             if result.artifact:
                 click.echo(f"artifact: {folder / 'bundle' / result.artifact}")

@@ -39,6 +39,18 @@ def write_patch(output: Path, run: RunResult, root: Path, repository: Repository
     return output / NAME
 
 
+def edits_patch(output: Path, run: RunResult, root: Path) -> Path | None:
+    """`output/kernelopt.patch` of the files below `root` that the results change in place; None, and no file, where
+    there are none. Raises Unavailable for a folder that cannot be written, ProcessError."""
+    (output / NAME).unlink(missing_ok=True)
+    new = {path: content for r in faster(run) for path, content in r.edits.items()}
+    text = difference({path: (root / path).read_bytes() for path in new}, new) if new else b""
+    if not text:
+        return None
+    write_whole(output / NAME, text)
+    return output / NAME
+
+
 def difference(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> bytes:
     """From `old` to `new` files by POSIX path, as git writes it. Raises ProcessError."""
     with tempfile.TemporaryDirectory(prefix="kernelopt-patch-") as scratch:

@@ -15,6 +15,7 @@ from kernelopt_bot.report.facts import adopted, furthest, precision, tried, verd
 from kernelopt_bot.report.phrases import phrase
 from kernelopt_bot.report.text import shorten
 from kernelopt_bot.search.result import TargetResult, Trial
+from kernelopt_bot.targets.triton_kernels import TritonTarget
 
 _NOISY = 0.06  # An A/A interval wider than twice the default minimum gain (3%) hides every gain the gate would take.
 _SHOWN_CANDIDATES = 3
@@ -34,7 +35,8 @@ def call_site(artifact: str) -> str:
 
 
 def _blocks(r: TargetResult, pictures: tuple[Block, ...]) -> Iterator[Block]:
-    yield Heading(2, phrase("target", name=r.target.name, entry=r.target.entry, path=r.target.path))
+    heading = "triton_target" if isinstance(r.target, TritonTarget) else "target"
+    yield Heading(2, phrase(heading, name=r.target.name, entry=r.target.entry, path=r.target.path))
     if r.error:
         yield Notice("warning", phrase("error", error=""))
         yield Code(shorten(r.error, 4000))
@@ -80,7 +82,8 @@ def _headline(r: TargetResult) -> Iterator[Block]:
     elif pieces:
         yield Notice("warning", phrase("unconfirmed", adopted=len(pieces)))
     elif not r.error or r.trials:
-        yield Notice("note", phrase("nothing", tried=tried(r)))
+        nothing = "triton_nothing" if isinstance(r.target, TritonTarget) else "nothing"
+        yield Notice("note", phrase(nothing, tried=tried(r)))
     if r.noise is not None:
         yield Paragraph(phrase("noise", gain=n.gain(r.noise), pairs=r.noise.pairs))
         if r.noise.high - r.noise.low > _NOISY:
@@ -203,6 +206,10 @@ def _scope(r: TargetResult) -> Iterator[Block]:
         return
     yield Heading(3, ("What this covers",))
     items: list[Line] = [("Mode: ", f"{r.target.mode} only; training keeps the compiler's code.")]
+    if isinstance(r.target, TritonTarget):
+        items = [("Baseline: ", "your kernel, with the configuration that your code gives it.")]
+        if r.edits:
+            items.append(("Changed in place: ", *_joined(tuple(sorted(r.edits)))))
     if r.covered:
         items.append(("Verified inputs: ", *_joined(r.covered)))
     items.append(("Origin of the inputs: ", *_origin(r)))

@@ -135,6 +135,8 @@ class TargetResult:
     sets: Mapping[str, Comparison] = field(default_factory=dict)
     """`LEVER+LEVER` -> gain over the default of what those levers adopted, where others adopted more; with `benchmark`
     only."""
+    edits: Mapping[str, bytes] = field(default_factory=dict)
+    """Files of the checkout, by path, that the result changes in place, with their new contents."""
 
 
 @dataclass(frozen=True)

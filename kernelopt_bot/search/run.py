@@ -21,6 +21,7 @@ from kernelopt_bot.sandbox import probe
 from kernelopt_bot.sandbox.binds import is_script, resolve_python
 from kernelopt_bot.sandbox.gpu import pick
 from kernelopt_bot.sandbox.jail import Jail
+from kernelopt_bot.search import triton_lever
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
 from kernelopt_bot.search.deadline import NEVER, WORDS, Deadline
@@ -31,6 +32,7 @@ from kernelopt_bot.search.progress import Named, Progress
 from kernelopt_bot.search.result import TargetResult
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.targets.target import Target
+from kernelopt_bot.targets.triton_kernels import TritonTarget
 
 LOCK_WAIT_S = 600.0
 KEPT_IN_SCRATCH = frozenset({"cache", "tmp", "home"})
@@ -153,7 +155,8 @@ class Device:
         """Raises UserError."""
         try:
             self.session = self.begin(target)
-            result = optimise(self.session, target)
+            result = (triton_lever.optimise(self.session, target) if isinstance(target, TritonTarget)
+                      else optimise(self.session, target))
             self.device_s = self.session.budget.left().device_s
             return result
         finally:

@@ -74,13 +74,14 @@ class Session:
     def has_gpu(self) -> bool:
         return self.lane == "cuda"
 
-    def model_worker(self, name: str, *, ahead: bool = False) -> Worker:
+    def model_worker(self, name: str, *, ahead: bool = False, interpret: bool = False) -> Worker:
         """A worker that may import the user's code. What ends its process ends one candidate and not the search: it
-        loads the model again. `ahead`: it imports the compiler before it is asked to compile. Raises Unavailable."""
+        loads the model again. `ahead`: it imports the compiler before it is asked to compile. `interpret`: the user's
+        Triton kernels run by the interpreter. Raises Unavailable."""
         return self._taken(name) or Worker(
             "model", python=self.python, jail=self.jail, scratch=self.scratch / name, device=self.device,
-            readable=(self.root, self.artifacts), environment={COMPILES: "1"} if ahead else {}, revives=True,
-            trace=self._trace(name))
+            interpret=interpret, readable=(self.root, self.artifacts),
+            environment={COMPILES: "1"} if ahead else {}, revives=True, trace=self._trace(name))
 
     def expect(self, *makers: Callable[[], Worker]) -> None:
         """Start workers that will be wanted soon, where cores are to spare. They leave the GPU alone until called."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kernelopt_bot.cli.patch import NAME, write_patch
+from kernelopt_bot.cli.patch import NAME, edits_patch, write_patch
 from kernelopt_bot.publish.files import read_folder
 from kernelopt_bot.search.result import RunResult
 from kernelopt_bot.targets.git import open_repository
@@ -40,3 +40,16 @@ def test_nothing_faster_is_no_patch(tmp_path: Path) -> None:
     run = RunResult((results.pretended_result(),), "kernelopt optimize")
     assert write_patch(tmp_path, run, tmp_path, open_repository(scratch.root), head) is None
     assert not (tmp_path / NAME).exists()
+
+
+def test_edits_in_place_are_a_patch_of_the_files_as_they_are(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path / "repository")
+    scratch.commit({"ops/ü.py": b"a = 1\r\nb = 2\r\n"})
+    edits = {"ops/ü.py": b"a = 1\r\nb = 3\r\n"}
+    result = replace(results.full_result(), edits=edits)
+    path = edits_patch(tmp_path, RunResult((result,), "kernelopt optimize"), scratch.root)
+    assert path is not None
+    scratch.git("apply", str(path))
+    assert (scratch.root / "ops/ü.py").read_bytes() == edits["ops/ü.py"]
+    unconfirmed = RunResult((replace(result, headline=None),), "kernelopt optimize")
+    assert edits_patch(tmp_path, unconfirmed, scratch.root) is None and not path.exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
@@ -61,7 +61,9 @@ class Replaced(Protocol):
 class Baseline:
     """A kernel in Inductor's form: by Inductor's autotuner on a GPU, by its first configuration interpreted."""
 
-    def __init__(self, source: str, folder: str, lane: Lane) -> None:
+    def __init__(self, source: str, folder: str, lane: Lane, reads: Iterable[str] | None = None) -> None:
+        """`reads`: parameters whose former contents count, where they are known better than by the source's text: a
+        user's kernel may give the address of a store a name."""
         self.lane, self.folder = lane, os.path.join(folder, "kernels")
         self.kernel: BaselineKernel = load_baseline(source, self.folder)
         self._tuned = _autotuner(source, self.folder) if lane == "cuda" else None
@@ -69,7 +71,7 @@ class Baseline:
         self.name = self.kernel.name
         self.bound = read_kernel(source)
         self.stored: AbstractSet[str] = stored | set(self.kernel.inductor_meta.get("mutated_arg_names", ()))
-        self.loaded: AbstractSet[str] = loaded
+        self.loaded: AbstractSet[str] = loaded if reads is None else frozenset(reads)
         self.changed: AbstractSet[str] = self.stored
 
     def bind(self, arguments: Sequence[Any]) -> dict[str, Any]:

@@ -46,6 +46,8 @@ METHODS: dict[str, Method] = {
     "load": load,
     **{name: _later(name, name) for name in COMPILING},
     "first_call": _later("time_model", "first_call"),
+    "record_launches": _later("record_launches", "record_launches"),
+    "launch_grids": _later("record_launches", "launch_grids"),
 }
 
 

@@ -143,9 +143,10 @@ def _comes_in(buffer: RunBuffer, touched: Sequence[tuple[set[str], set[str]]]) -
 
 
 def open_baseline(data: Mapping[str, Any], folder: str, lane: Lane) -> Replaced:
-    """`{source}` of one kernel, or `{kernels, buffers}` of a run. Raises WorkerFault bad_request, compile_failed."""
+    """`{source, reads?}` of one kernel, or `{kernels, buffers}` of a run. Raises WorkerFault bad_request or
+    compile_failed."""
     if "kernels" not in data:
-        return Baseline(data["source"], folder, lane)
+        return Baseline(data["source"], folder, lane, data.get("reads"))
     try:
         buffers = [RunBuffer(str(b["name"]), str(b["type"]), bool(b["divisible"]), b["role"], bool(b["old"]))
                    for b in data["buffers"]]

@@ -1,0 +1,182 @@
+"""Standalone Triton kernels as targets. Found by syntax; nothing is executed.
+
+A kernel is a function at the top level of a file under `@triton.jit`, with `@triton.autotune` or
+`@triton.heuristics` above it or not. What launches it is a function of the repository (`inputs`) or a test
+(`record`): from the configuration's `kernels`, or from a marker in the file:
+
+    # kernelopt: inputs=make_inputs
+    # kernelopt: record=tests/test_ops.py::test_softmax
+
+directly above a kernel's decorators, else for every kernel of the file that has none of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelopt_bot.config import FILES, KernelConfig, load_traced, nearest
+from kernelopt_bot.contract.body import dotted
+from kernelopt_bot.errors import InputError
+from kernelopt_bot.targets.discover import Finder, name_of, root_of
+from kernelopt_bot.targets.source import FolderSource
+from kernelopt_bot.targets.target import Target
+
+HOW_TO_RUN = ("write `# kernelopt: inputs=FUNCTION` above the kernel, where FUNCTION of that file calls what launches "
+              f"it, or list the kernel under `kernels:` in {FILES[0]}")
+_MARKER = re.compile(r"^[ \t]*#[ \t]*kernelopt:[ \t]*(inputs|record)=(\S+)[ \t]*\r?$")
+
+
+@dataclass(frozen=True)
+class TritonTarget(Target):
+    """A kernel of the user's. `entry` is the kernel, `inputs` the function that makes it launch."""
+
+    record: str = ""
+    """A pytest node id that makes it launch, instead of `inputs`, which is '' then."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A kernel in a file's text."""
+
+    name: str
+    node: ast.FunctionDef
+    decorators: Mapping[str, ast.expr]
+    """Of Triton: `jit`, `autotune`, `heuristics`; the outermost of each."""
+
+    @property
+    def first_line(self) -> int:
+        """Of its decorators, from 1."""
+        return min(d.lineno for d in self.node.decorator_list)
+
+
+def imported(tree: ast.Module) -> dict[str, str]:
+    """Names that the file imports at its top level -> what they are, dotted: `tl` -> `triton.language`."""
+    names: dict[str, str] = {}
+    for node in _top(tree.body):
+        if isinstance(node, ast.Import):
+            names |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
+                      for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (node.module or "")
+            names |= {a.asname or a.name: f"{start}.{a.name}" for a in node.names}
+    return names
+
+
+def full_name(node: ast.expr, names: Mapping[str, str]) -> str:
+    """`triton.jit` for whatever the file calls it; '' for anything but a chain of names."""
+    root, dot, rest = dotted(node).partition(".")
+    return f"{names.get(root, root)}{dot}{rest}"
+
+
+def kernels(tree: ast.Module) -> dict[str, Found]:
+    """The kernels of a file by name; of two with one name the later, which is what the name means."""
+    names, found = imported(tree), {}
+    for node in _top(tree.body):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        decorators: dict[str, ast.expr] = {}
+        for decorator in node.decorator_list:
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            package, _, kind = full_name(called, names).rpartition(".")
+            if package in ("triton", "triton.runtime") and kind in ("jit", "autotune", "heuristics"):
+                decorators.setdefault(kind, decorator)
+        if "jit" in decorators:
+            found[node.name] = Found(node.name, node, decorators)
+    return found
+
+
+def _top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements at the top level, those behind `if` and `try` included."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try):
+            yield from _top([*node.body, *node.orelse, *(getattr(node, "finalbody", None) or ())])
+
+
+def marker(text: str, found: Found, others: Mapping[str, Found]) -> tuple[str, str]:
+    """(inputs, record) that the file's marker names for the kernel; ('', '') without one."""
+    lines = text.splitlines()
+    above = {name: set(_comments_above(lines, f.first_line)) for name, f in others.items()}
+    taken = set().union(*above.values()) if above else set()
+    own = [n for n in sorted(above[found.name]) if _MARKER.match(lines[n])]
+    free = [n for n, line in enumerate(lines) if _MARKER.match(line) and n not in taken]
+    match = _MARKER.match(lines[(own or free)[0]]) if own or free else None
+    if match is None:
+        return "", ""
+    return (match[2], "") if match[1] == "inputs" else ("", match[2])
+
+
+def _comments_above(lines: list[str], first: int) -> Iterator[int]:
+    """Numbers from 0 of the comment lines directly above line `first` (from 1)."""
+    number = first - 2
+    while number >= 0 and lines[number].lstrip().startswith("#"):
+        yield number
+        number -= 1
+
+
+def triton_by_hand(spec: str, *, root: Path | None = None) -> tuple[Path, TritonTarget] | None:
+    """Root folder and target of `path.py:KERNEL`; None where that is no Triton kernel, so that it may be a model.
+
+    Raises InputError: the file does not parse, or nothing says what launches the kernel.
+    """
+    name, colon, entry = spec.rpartition(":")
+    file = Path(name)
+    if not colon or not entry.isidentifier() or file.suffix != ".py" or not file.is_file():
+        return None
+    top = (root or root_of(file)).resolve()
+    if not file.resolve().is_relative_to(top):
+        return None
+    finder = Finder(FolderSource(top))
+    path = file.resolve().relative_to(top).as_posix()
+    finder.must_parse(path, spec)
+    tree = finder.trees.get(path)
+    present = kernels(tree) if tree is not None else {}
+    if entry not in present:
+        if finder.symbols.has(path, entry) or not present:
+            return None
+        raise _missing(path, entry, present, spec)
+    traced = load_traced(top)
+    listed = [(i, k) for i, k in enumerate(traced.config.kernels) if (k.path, k.kernel) == (path, entry)]
+    if listed:
+        index, wanted = listed[0]
+        return top, _target(finder, wanted, present[entry], "config", traced.origin(("kernels", index)))
+    text = finder.source.read(path).decode(errors="replace")
+    inputs, record = marker(text, present[entry], present)
+    if not inputs and not record:
+        raise InputError(f"nothing says what launches the kernel {entry}", where=path, fix=HOW_TO_RUN)
+    made = KernelConfig.model_construct(name="", path=path, kernel=entry, inputs=inputs, record=record)
+    return top, _target(finder, made, present[entry], "command", path)
+
+
+def _missing(path: str, entry: str, present: Mapping[str, Found], where: str) -> InputError:
+    near = nearest(entry, list(present))
+    return InputError(f"{path} has no Triton kernel {entry}", where=where,
+                      fix=f"did you mean {near}?" if near else f"kernels in that file: {', '.join(present)}")
+
+
+def _target(finder: Finder, wanted: KernelConfig, found: Found, origin: str, where: str) -> TritonTarget:
+    """Raises InputError where the function or the test's file is not there."""
+    elsewhere = []
+    if wanted.inputs:
+        file, _, function = wanted.inputs.rpartition(":")
+        if not function.isidentifier():
+            raise InputError(f"{wanted.inputs!r} is not the name of a function", where=where, fix=HOW_TO_RUN)
+        finder.must_parse(file or wanted.path, where)
+        finder.must_bind(file or wanted.path, function, "function", where)
+        elsewhere = [file] if file else []
+    else:
+        file = wanted.record.partition("::")[0]
+        if not file.endswith(".py") or "::" not in wanted.record:
+            raise InputError(f"{wanted.record!r} is not a test", where=where,
+                             fix="name it as pytest does: tests/test_ops.py::test_softmax")
+        finder.must_parse(file, where)
+        elsewhere = [file]
+    target = TritonTarget(wanted.name or name_of(wanted.path, wanted.kernel), wanted.path, wanted.kernel, wanted.inputs,
+                          origin="config" if origin == "config" else "command", line=found.node.lineno,
+                          record=wanted.record)
+    closure = finder.graph.closure(wanted.path, *elsewhere)
+    return replace(target, closure=closure.files, roots=closure.roots)
