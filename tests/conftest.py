@@ -1,8 +1,9 @@
 """What every test shares.
 
-No trial compilations of vector instructions in each new cache folder, which take longer than most tests. Modules with
-slow tests come first, so that of two processes neither is left alone with one of them at the end. No garbage
-collections while torch and the tests are imported, and none of their objects looked at by later ones.
+No trial compilations of vector instructions in each new cache folder, which take longer than most tests, and no headers
+compiled ahead in each new worker. Modules with slow tests come first, so that of two processes neither is left alone
+with one of them at the end. No garbage collections while torch and the tests are imported, and none of their objects
+looked at by later ones.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import os
 
 import pytest
 
-from kernelopt_bot.sandbox.worker_environment import VECTOR_SETS
+from kernelopt_bot.sandbox.worker_environment import COMPILED_HEADERS, VECTOR_SETS
 
 os.environ.setdefault(VECTOR_SETS, "1")
+os.environ.setdefault(COMPILED_HEADERS, "0")
 gc.disable()
 
 
