@@ -20,8 +20,10 @@ from kernelopt_bot.bench.machine import PACKAGE
 from kernelopt_bot.bench.problems import Problem
 from kernelopt_bot.bench.record import Record, from_report, shortened
 from kernelopt_bot.errors import Unavailable
+from kernelopt_bot.sandbox.worker_environment import HOST_SETTINGS
 
-VARIABLES = (*process.BASE_ENVIRONMENT, "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONPATH", "GITHUB_ACTIONS")
+VARIABLES = (*process.BASE_ENVIRONMENT, *HOST_SETTINGS, "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONPATH",
+             "GITHUB_ACTIONS")
 POLL_S = 0.5
 GRACE_S = 20.0
 """For the product to end its workers after SIGTERM."""

@@ -18,7 +18,14 @@ CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "
 
 VECTOR_SETS = "TORCHINDUCTOR_VEC_ISA_OK"
 """torch's own: `1` takes the processor's vector instruction sets as usable, `0` as not; without it each new cache
-folder costs trial compilations of some 10 s. The only setting of the host's that workers see."""
+folder costs trial compilations of some 10 s."""
+
+COMPILED_HEADERS = "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"
+"""torch's own: with `0` no C++ headers are compiled ahead, which takes each worker some 12 s and saves one each time
+that a kernel for a CPU is compiled."""
+
+HOST_SETTINGS = (VECTOR_SETS, COMPILED_HEADERS)
+"""The only settings of the host's that workers see, `0` or `1`."""
 
 
 def driver_folders() -> list[str]:
@@ -60,8 +67,7 @@ def worker_environment(
         "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
     }
     values |= {variable: str(scratch / "cache" / folder) for variable, folder in CACHES.items()}
-    if (usable := os.environ.get(VECTOR_SETS, "")) in ("0", "1"):
-        values[VECTOR_SETS] = usable
+    values |= {name: os.environ[name] for name in HOST_SETTINGS if os.environ.get(name) in ("0", "1")}
     if found := driver_folders():
         values["LD_LIBRARY_PATH"] = ":".join(found)
     if visible_gpu:

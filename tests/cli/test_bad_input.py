@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kernelopt_bot.cli.main import main
-from kernelopt_bot.sandbox.worker_environment import VECTOR_SETS
+from kernelopt_bot.sandbox.worker_environment import HOST_SETTINGS
 from tests.device.test_state import APPS, ROWS, install
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ TOLD = [
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT), "CI": "true",
-            VECTOR_SETS: os.environ[VECTOR_SETS], **more}
+            **{name: os.environ[name] for name in HOST_SETTINGS}, **more}
 
 
 def kernelopt(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

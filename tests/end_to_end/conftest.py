@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kernelopt_bot.sandbox.worker_environment import VECTOR_SETS
+from kernelopt_bot.sandbox.worker_environment import HOST_SETTINGS
 from tests.github_stand_in import TOKEN, Hub, Repo, start
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ class Case:
         event.write_text(json.dumps(payload if payload is not None else self.payload()))
         values = {
             "PATH": os.environ["PATH"], "HOME": str(self.output.parent), "PYTHONPATH": str(ROOT), "CI": "true",
-            VECTOR_SETS: os.environ[VECTOR_SETS],
+            **{name: os.environ[name] for name in HOST_SETTINGS},
             "GITHUB_EVENT_NAME": "pull_request", "GITHUB_EVENT_PATH": str(event), "GITHUB_API_URL": self.hub.url,
             "GITHUB_REPOSITORY": self.repo.full_name, "GITHUB_TOKEN": token,
             "GITHUB_OUTPUT": str(self.output.parent / "outputs"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelopt_bot.sandbox.worker_environment import CACHES, VECTOR_SETS, worker_environment
+from kernelopt_bot.sandbox.worker_environment import CACHES, HOST_SETTINGS, worker_environment
 
 
 def made(folder: Path, gpu: str = "", interpret: bool = False) -> dict[str, str]:
@@ -21,12 +21,13 @@ def test_nothing_of_the_host_s_gets_in(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("outside", "inside"), [("1", "1"), ("0", "0"), ("yes; rm", None), (None, None)])
-def test_what_torch_may_take_for_granted_of_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                          outside: str | None, inside: str | None) -> None:
-    monkeypatch.delenv(VECTOR_SETS, raising=False)
+@pytest.mark.parametrize("name", HOST_SETTINGS)
+def test_what_torch_s_c_compiler_may_leave_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
+                                               outside: str | None, inside: str | None) -> None:
+    monkeypatch.delenv(name, raising=False)
     if outside is not None:
-        monkeypatch.setenv(VECTOR_SETS, outside)
-    assert made(tmp_path).get(VECTOR_SETS) == inside
+        monkeypatch.setenv(name, outside)
+    assert made(tmp_path).get(name) == inside
 
 
 def test_every_cache_lies_in_scratch(tmp_path: Path) -> None:

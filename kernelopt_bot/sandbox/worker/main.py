@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, BinaryIO, NoReturn
 
+from kernelopt_bot.sandbox.worker.importing import importing
 from kernelopt_bot.sandbox.worker.protocol import CHANNEL_LOST, ProtocolViolation, WorkerFault, read_frame, write_frame
 
 Method = Callable[["Context", dict[str, Any]], dict[str, Any]]
@@ -53,7 +54,8 @@ def _channel() -> tuple[BinaryIO, BinaryIO]:
 
 def _methods(role: str, context: Context) -> tuple[dict[str, Method], Exception | None]:
     try:
-        module = importlib.import_module(ROLES[role])
+        with importing():
+            module = importlib.import_module(ROLES[role])
         if (prepare := getattr(module, "PREPARE", None)) is not None:
             prepare(context)
         return module.METHODS, None

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from kernelopt_bot.sandbox.worker.hello import hello
+from kernelopt_bot.sandbox.worker.importing import importing
 from kernelopt_bot.sandbox.worker.load import load
 from kernelopt_bot.sandbox.worker.main import Context, Method
 from kernelopt_bot.sandbox.worker.protocol import COMPILES
@@ -25,10 +26,14 @@ _OURS = tuple(sys.path)
 
 
 def _module(name: str) -> Any:
+    full = f"kernelopt_bot.sandbox.worker.{name}"
+    if (found := sys.modules.get(full)) is not None:
+        return found
     before = sys.path[:]
     sys.path[:] = _OURS
     try:
-        return importlib.import_module(f"kernelopt_bot.sandbox.worker.{name}")
+        with importing():
+            return importlib.import_module(full)
     finally:
         sys.path[:] = before
 
