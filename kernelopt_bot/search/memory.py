@@ -141,7 +141,8 @@ class Memory:
 
         if not wanted or not most or not self.path.is_file():
             return []
-        return [e for row in reversed(self._with(read, [])) if (e := _experience(row)) is not None]
+        nothing: list[tuple[Any, ...]] = []
+        return [e for row in reversed(self._with(read, nothing)) if (e := _experience(row)) is not None]
 
     def learn(self, made: Sequence[tuple[str, Experience]]) -> None:
         """Remember (structure, lesson) pairs, each text once, with its last figures. Does nothing unless `writes`."""
