@@ -274,7 +274,7 @@ class Config(_Model):
     gates: Gates = Field(default=Gates(), description="What a candidate must hold.")
     budget: Budget = Field(default=Budget(), description="When the search stops.")
     memory: bool = Field(default=True, description=(
-        "Remember on this machine what was adopted and start later searches there; everything is verified again."))
+        "Remember here what was adopted and what agents learnt; later searches start there and verify it all again."))
     agents: Agents = Field(default=Agents(), description="Which language model is asked, how, and at what cost.")
     benchmark: bool = Field(default=False, description=(
         "Also time the baselines where nothing was adopted, and the result without its `launch` and `region` levers; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import platformdirs
@@ -10,8 +9,3 @@ import platformdirs
 
 def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("kernelopt-bot"))
-
-
-def of_repository(repository: str, kind: str, ending: str, folder: Path | None = None) -> Path:
-    """The file of this kind for `repository` (`owner/name`, or a folder's path); `folder`: in place of the cache's."""
-    return (folder or cache_folder() / kind) / f"{hashlib.sha256(repository.encode()).hexdigest()[:24]}{ending}"

@@ -9,7 +9,6 @@ from typing import Literal, get_args
 from kernelopt_bot.agents import prompts, replay
 from kernelopt_bot.agents.brain import Brain, Prompt, Question
 from kernelopt_bot.agents.handoff import Handoff
-from kernelopt_bot.agents.lessons import Lessons
 from kernelopt_bot.agents.party import Gather, Party, nobody
 from kernelopt_bot.agents.records import Records
 from kernelopt_bot.agents.settings import Agents
@@ -19,10 +18,9 @@ Choice = Literal["", "builtin", "llm", "handoff", "replay"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 
 
-def gather(settings: Agents, choice: Choice = "", folder: Path | None = None, lessons: Lessons | None = None) -> Gather:
+def gather(settings: Agents, choice: Choice = "", folder: Path | None = None) -> Gather:
     """`choice` '': the model that the configuration names, if it names one, else built-in brains alone. `folder`: where
-    handoff writes, or what replay reads; `lessons`: of earlier searches. Raises InputError where a choice lacks what it
-    needs."""
+    handoff writes, or what replay reads. Raises InputError where a choice lacks what it needs."""
     chosen = choice or ("llm" if settings.model else "builtin")
     if chosen == "builtin" or settings.search.rounds == 0:
         return nobody
@@ -34,10 +32,10 @@ def gather(settings: Agents, choice: Choice = "", folder: Path | None = None, le
                          fix=f"add --{chosen} FOLDER")
     if chosen == "replay" and folder is not None:
         replay.load(folder)  # a record that cannot be read is said before the search
-    return partial(_party, settings, chosen, folder, lessons)
+    return partial(_party, settings, chosen, folder)
 
 
-def _party(settings: Agents, chosen: str, folder: Path | None, lessons: Lessons | None, run: Path) -> Party:
+def _party(settings: Agents, chosen: str, folder: Path | None, run: Path) -> Party:
     """`run`: the folder of one target in a run's."""
     brain: Brain
     if chosen == "llm":
@@ -51,7 +49,7 @@ def _party(settings: Agents, chosen: str, folder: Path | None, lessons: Lessons 
         assert folder is not None
         own = folder / run.name
         brain = replay.Replay(replay.load(own if own.is_dir() else folder))
-    return Party((brain,), Records(run).record, settings.search, settings.send_source, lessons)
+    return Party((brain,), Records(run).record, settings.search, settings.send_source, chosen != "replay")
 
 
 def _words(tokens: int, question: Question) -> Prompt:

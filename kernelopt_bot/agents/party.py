@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelopt_bot.agents.brain import Brain, Exchange
-from kernelopt_bot.agents.lessons import Lessons
 from kernelopt_bot.agents.strategy_settings import Strategy
 
 
@@ -19,8 +18,8 @@ class Party:
     record: Callable[[Exchange], None]
     settings: Strategy
     send_source: bool = False
-    lessons: Lessons | None = None
-    """Of earlier searches of the repository."""
+    teaches: bool = True
+    """Whether what this search learns is new: the lessons of a record were learnt when it was made."""
 
 
 Gather = Callable[[Path], Party | None]

@@ -1,7 +1,7 @@
 """`exchanges.jsonl` in the run folder: every question to a brain and its reply, as JSON lines, without secrets.
 
 An exchange is recorded anew, under the same key, once it is known what became of its candidate: a key's last line
-counts.
+counts, for each brain that was asked the question.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Records:
                 raise _unavailable(e) from e
 
     def load(self) -> tuple[Exchange, ...]:
-        """In the order of their keys' first appearance. A line that is no exchange is left out: the record is for
+        """In the order of their first appearance. A line that is no exchange is left out: the record is for
         people and for replay, which says itself what it misses."""
-        found: dict[str, Exchange] = {}
+        found: dict[tuple[str, str], Exchange] = {}
         try:
             data = self.path.read_bytes() if self.path.exists() else b""
         except OSError as e:
@@ -63,7 +63,7 @@ class Records:
         for line in data.splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 exchange = Exchange.from_json(json.loads(line))
-                found[exchange.key] = exchange
+                found[exchange.brain, exchange.key] = exchange
         return tuple(found.values())
 
 

@@ -57,14 +57,16 @@ class Replay:
 
 
 def load(path: Path) -> list[Exchange]:
-    """Every exchange of a record. Raises InputError where there is none."""
+    """Every exchange of a record, but those with the built-in brain: it was asked the same questions, under the same
+    keys, and takes part by itself. Raises InputError where there is none."""
     files = [path] if path.is_file() else sorted(path.rglob(NAME)) if path.is_dir() else []
     found: list[Exchange] = []
     try:
         for file in files:
             for line in file.read_text(encoding="utf-8").splitlines():
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    found.append(Exchange.from_json(json.loads(line)))
+                    exchange = Exchange.from_json(json.loads(line))
+                    found += [exchange] if exchange.brain != "builtin" else []
     except (OSError, UnicodeDecodeError) as e:
         raise InputError("the record cannot be read", where=path.name, fix="name a run's exchanges.jsonl") from e
     if not files and path.is_dir():

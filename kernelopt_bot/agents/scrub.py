@@ -89,6 +89,17 @@ def candidate(source: str, plan: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return renamed(source), {**plan, "launches": launches}
 
 
+def remembered(source: str) -> str:
+    """A candidate's code as an example for later runs: no comments, no docstrings, neutral names of its functions."""
+    neutral, _ = candidate(source, {"launches": []})
+    tree = ast.parse(neutral)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef):
+            node.body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+            node.body = node.body or [ast.Pass()]
+    return f"{ast.unparse(tree)}\n" if neutral else ""
+
+
 def vendor(name: str) -> str:
     """A vendor call's name, or what may be said of an operator that is the user's."""
     return name if VENDORS.fullmatch(name) else "a custom operator"

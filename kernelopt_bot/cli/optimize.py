@@ -13,7 +13,6 @@ import click
 from pydantic import ValidationError
 
 from kernelopt_bot.agents import assemble
-from kernelopt_bot.agents.lessons import Lessons
 from kernelopt_bot.cli import outcome
 from kernelopt_bot.cli.patch import edits_patch
 from kernelopt_bot.cli.progress import shown
@@ -84,8 +83,7 @@ def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sand
                          fix="optimise the models of one project at a time")
     config = overridden(load(root), levers=levers, device=device, sandbox=sandbox, budget=budget)
     gather = assemble.gather(config.agents, brain or ("handoff" if handoff else "replay" if replay else ""),
-                             handoff.absolute() if handoff else replay,
-                             Lessons.of(str(root.resolve()), writes=replay is None))
+                             handoff.absolute() if handoff else replay)
     folder = outcome.run_folder(output)
     targets = distinct([target for _, target in found])
     with shown() as progress:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from kernelopt_bot.agents import assemble
-from kernelopt_bot.agents.lessons import Lessons
 from kernelopt_bot.agents.spend import tightened
 from kernelopt_bot.cli.optimize import overridden
 from kernelopt_bot.cli.progress import shown
@@ -100,8 +99,7 @@ def _done(repository: Repository, job: Job, found: Affected, config: Config, roo
         stopped = "interrupted while verifying" if interrupted else ""
         return Searched(Finished((), stopped, interrupted=interrupted), nothing, verified)
     finished = run_all(found.targets, config=config, root=root, base=Path.cwd(), folder=folder, progress=progress,
-                       deadline=deadline, memory=_memory(job, progress),
-                       gather=assemble.gather(config.agents, lessons=_lessons(job)))
+                       deadline=deadline, memory=_memory(job, progress), gather=assemble.gather(config.agents))
     return Searched(finished, nothing)
 
 
@@ -110,13 +108,8 @@ def _artifacts(paths: list[str], config: Config) -> bool:
 
 
 def _memory(job: Job, progress: Progress) -> Memory:
-    """Outcomes of this repository."""
+    """Outcomes and lessons of this repository."""
     return Memory.of(job.repository or str(Path.cwd()), writes=_teaches(job), note=progress.note)
-
-
-def _lessons(job: Job) -> Lessons:
-    """What agents learnt in this repository."""
-    return Lessons.of(job.repository or str(Path.cwd()), writes=_teaches(job))
 
 
 def _teaches(job: Job) -> bool:

@@ -1,9 +1,11 @@
-"""Memory of outcomes: what was adopted for which structure on which device, so that a later search starts there.
+"""What outlives a search, so that a later one starts there: outcomes (what was adopted for which structure on which
+device), and lessons (what agents learnt of kernels of a structure, by gains and by losses).
 
-One SQLite file a repository in the user's cache folder. Only runs that may (of the default branch, or by hand) write,
-and only what gate 4 and the confirmation passed. Nothing in it is believed: a remembered candidate is one more idea and
-goes through every gate again; what a technique gained before only orders ideas. A file that is missing, locked, damaged
-or of another release costs a note and nothing else.
+One SQLite file a repository in the user's cache folder. Only runs that may (of the default branch, or by hand) write;
+of outcomes, only what gate 4 and the confirmation passed. Nothing in it is believed: a remembered candidate is one more
+idea and goes through every gate again; what a technique gained before only orders ideas; a lesson is an example in
+prompts: a brain's words with a measured factor and a candidate's device code, never a user's source. A file that is
+missing, locked, damaged or of another release costs a note and nothing else.
 """
 
 from __future__ import annotations
@@ -13,29 +15,39 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
+from kernelopt_bot.agents.brain import Bound, Experience
 from kernelopt_bot.compiler.program import Graph, Kernel
 from kernelopt_bot.contract.candidate import KernelCandidate, Lever, Plan
 from kernelopt_bot.search.spots import Spot
-from kernelopt_bot.user_cache import of_repository
+from kernelopt_bot.user_cache import cache_folder
 
 T = TypeVar("T")
-SCHEMA = 1
+SCHEMA = 2
+BEFORE_LESSONS = 1
+"""The format without the table of lessons. Its outcomes are read as they are, and a run that writes adds the table."""
 WAIT_S = 2.0
 """Longest wait for another process's lock."""
 MOST_ROWS = 20_000
 MOST_REMEMBERED = 32
 """Candidates that are tried again for one run of steps."""
+MOST_LESSONS = 1000
+"""Lessons of a repository; the oldest go."""
 _LEVERS: Mapping[str, Lever] = {"kernel": "kernel", "region": "region"}
-_TABLE = """CREATE TABLE IF NOT EXISTS outcomes (
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS outcomes (
     run_hash TEXT, fingerprint TEXT, device TEXT, torch TEXT, triton TEXT, lever TEXT, technique TEXT, gain REAL,
-    id TEXT, source TEXT, plan TEXT, at REAL, PRIMARY KEY (run_hash, device, torch, triton, id))"""
+    id TEXT, source TEXT, plan TEXT, at REAL, PRIMARY KEY (run_hash, device, torch, triton, id))""",
+    """CREATE TABLE IF NOT EXISTS lessons (
+    fingerprint TEXT, direction TEXT, lesson TEXT, factor REAL, kept INTEGER, bound TEXT, source TEXT,
+    PRIMARY KEY (fingerprint, direction, lesson))""")
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Memory:
-    """The outcomes of one repository. `writes`: whether this run may add to them."""
+    """Of one repository. `writes`: whether this run may add to it."""
 
     path: Path
     writes: bool
@@ -64,7 +76,8 @@ class Memory:
     @classmethod
     def of(cls, repository: str, *, writes: bool, note: Callable[[str], None], folder: Path | None = None) -> Memory:
         """The memory of `repository` (`owner/name`, or a folder's path), below the user's cache folder."""
-        return cls(of_repository(repository, "memory", ".sqlite", folder), writes, note)
+        name = f"{hashlib.sha256(repository.encode()).hexdigest()[:24]}.sqlite"
+        return cls((folder or cache_folder() / "memory") / name, writes, note)
 
     def candidates(self, spot: Spot, where: Environment) -> list[KernelCandidate]:
         """What was adopted for exactly this run in this environment, largest gain first."""
@@ -79,17 +92,16 @@ class Memory:
                     technique, rationale="verified before in this repository", lever=_LEVERS[lever]))
         return found
 
-    def gains(self, structure: str, where: Environment) -> dict[str, float]:
-        """Technique -> mean speedup of the steps of this structure on this device, any sizes and versions."""
+    def gains(self, known: str, where: Environment) -> dict[str, float]:
+        """Technique -> mean speedup of the steps of the structure `known` on this device, any sizes and versions."""
         rows = self._read("SELECT technique, AVG(gain) FROM outcomes WHERE fingerprint = ? AND device = ? GROUP BY "
-                          "technique", (structure, where.device))
+                          "technique", (known, where.device))
         return {str(technique): float(gain) for technique, gain in rows if isinstance(gain, float)}
 
     def guided(self, spot: Spot, where: Environment) -> Spot:
         """The spot with what is remembered first: candidates, then the ideas of techniques that helped before."""
         known = self.candidates(spot, where)
-        gains = self.gains(fingerprint(spot.kernels, spot.run.vendor.function if spot.run and spot.run.vendor else ""),
-                           where)
+        gains = self.gains(structure(spot), where)
         if not known and not gains:
             return spot
 
@@ -105,14 +117,44 @@ class Memory:
             return
         own = [s for s in graph.steps if s.index in candidate.steps]
         vendor = next((s.name for s in own if s.kind == "vendor"), "")
-        structure = fingerprint([graph.kernels[s.name] for s in own if s.name in graph.kernels], vendor)
-        row = (candidate.run_hash, structure, *dataclasses.astuple(where), candidate.lever, candidate.technique, gain,
+        known = fingerprint([graph.kernels[s.name] for s in own if s.name in graph.kernels], vendor)
+        row = (candidate.run_hash, known, *dataclasses.astuple(where), candidate.lever, candidate.technique, gain,
                candidate.id, candidate.source, json.dumps(candidate.plan.to_json()), time.time())
 
         def add(connection: sqlite3.Connection) -> None:
             connection.execute(f"INSERT OR REPLACE INTO outcomes VALUES ({', '.join('?' * len(row))})", row)
             connection.execute("DELETE FROM outcomes WHERE rowid NOT IN (SELECT rowid FROM outcomes ORDER BY at DESC "
                                "LIMIT ?)", (MOST_ROWS,))
+
+        self._with(add, None)
+
+    def lessons(self, structures: Iterable[str], most: int) -> list[Experience]:
+        """Those about kernels of these structures, the newest last; `most` at most."""
+        wanted = sorted(set(structures))
+
+        def read(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            if connection.execute("PRAGMA user_version").fetchone() == (BEFORE_LESSONS,):
+                return []
+            return connection.execute(
+                "SELECT lesson, direction, factor, kept, bound, source FROM lessons WHERE fingerprint IN "
+                f"({', '.join('?' * len(wanted))}) ORDER BY rowid DESC LIMIT ?", (*wanted, most)).fetchall()
+
+        if not wanted or not most or not self.path.is_file():
+            return []
+        nothing: list[tuple[Any, ...]] = []
+        return [e for row in reversed(self._with(read, nothing)) if (e := _experience(row)) is not None]
+
+    def learn(self, made: Sequence[tuple[str, Experience]]) -> None:
+        """Remember (structure, lesson) pairs, each text once, with its last figures. Does nothing unless `writes`."""
+        if not self.writes or not made:
+            return
+        rows = [(key, _text(e.direction), _text(e.lesson), e.factor, e.kept, e.bound, _text(e.source))
+                for key, e in made]
+
+        def add(connection: sqlite3.Connection) -> None:
+            connection.executemany("INSERT OR REPLACE INTO lessons VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.execute("DELETE FROM lessons WHERE rowid NOT IN (SELECT rowid FROM lessons ORDER BY rowid DESC "
+                               "LIMIT ?)", (MOST_LESSONS,))
 
         self._with(add, None)
 
@@ -130,16 +172,22 @@ class Memory:
             with contextlib.closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode={mode}", uri=True,
                                                     timeout=WAIT_S)) as connection, connection:
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
-                if version not in ((0, SCHEMA) if self.writes else (SCHEMA,)):
+                if version not in (BEFORE_LESSONS, SCHEMA) and not (self.writes and version == 0):
                     raise sqlite3.DatabaseError(f"its format is {version}")
-                if self.writes:
-                    connection.execute(_TABLE)
+                if self.writes and version != SCHEMA:
+                    for table in _TABLES:
+                        connection.execute(table)
                     connection.execute(f"PRAGMA user_version = {SCHEMA}")
                 return work(connection)
         except (sqlite3.Error, OSError) as e:
-            self.note(f"the memory of outcomes is not used: {e}; if it stays so, delete {self.path.name} in the cache "
-                      "folder: it is made anew")
+            self.note(f"the memory of earlier searches is not used: {e}; if it stays so, delete {self.path.name} in "
+                      "the cache folder: it is made anew")
             return otherwise
+
+
+def structure(spot: Spot) -> str:
+    """The `fingerprint` of a spot's steps."""
+    return fingerprint(spot.kernels, spot.run.vendor.function if spot.run and spot.run.vendor else "")
 
 
 def fingerprint(kernels: Sequence[Kernel], vendor: str) -> str:
@@ -160,3 +208,16 @@ def _shapeless(kernel: Kernel) -> str:
         if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) > 1:
             node.value = 0
     return "\n".join(ast.unparse(s) for f in functions for s in f.body)
+
+
+def _experience(row: tuple[Any, ...]) -> Experience | None:
+    """None for a row that `learn` did not write."""
+    lesson, direction, factor, kept, bound, source = row
+    sound = (all(isinstance(t, str) for t in (lesson, direction, source)) and isinstance(factor, float)
+             and math.isfinite(factor) and kept in (0, 1) and bound in get_args(Bound))
+    return Experience(lesson, direction, factor, bool(kept), bound, source) if sound else None
+
+
+def _text(said: str) -> str:
+    """A model may answer with half of a pair of surrogates, which no file takes."""
+    return said.encode(errors="backslashreplace").decode()

@@ -95,7 +95,7 @@ def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path
             gather: Gather = nobody) -> Finished:
     """Optimise the targets of the checkout `root`. What is finished survives whatever happens to the next one.
 
-    `memory`: outcomes of earlier runs, unless the configuration switches it off. `gather`: the brains that a target's
+    `memory`: of earlier runs, unless the configuration switches it off. `gather`: the brains that a target's
     search has beside the built-in one. `base` is where a relative
     `environment.python` starts; `folder` is the run's. No target is begun that could not be confirmed before
     `deadline`. Raises UserError before the first target only: no such device, device busy, no jail, no interpreter. A

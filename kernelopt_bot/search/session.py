@@ -57,7 +57,7 @@ class Session:
     archive: Archive
     progress: Progress
     memory: Memory | None = None
-    """Outcomes of earlier runs; None where it is switched off."""
+    """Outcomes and lessons of earlier runs; None where it is switched off."""
     waiting: dict[str, Worker] = field(default_factory=dict)
     """Workers started ahead by name: importing torch takes some seconds that another worker's work can hide."""
     party: Party | None = None

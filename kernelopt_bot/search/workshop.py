@@ -11,16 +11,15 @@ from itertools import islice
 from typing import Any
 
 from kernelopt_bot.agents import scrub, strategy
-from kernelopt_bot.agents.brain import Attempt, DeviceFacts, GateAnswer, Proposal, SlotFacts, SpotFacts
+from kernelopt_bot.agents.brain import Attempt, DeviceFacts, Experience, GateAnswer, Proposal, SlotFacts, SpotFacts
 from kernelopt_bot.agents.builtin import Builtin
 from kernelopt_bot.agents.council import Council
-from kernelopt_bot.agents.lessons import structure
 from kernelopt_bot.agents.party import Party
 from kernelopt_bot.contract.candidate import KernelCandidate, Parameter, Plan
 from kernelopt_bot.device.profile import Roofs
 from kernelopt_bot.errors import KerneloptError
 from kernelopt_bot.gates.verdict import Status
-from kernelopt_bot.search import facts, runs, sites
+from kernelopt_bot.search import facts, memory, runs, sites
 from kernelopt_bot.search.proposing import Compiler
 from kernelopt_bot.search.result import Trial
 from kernelopt_bot.search.session import Session
@@ -126,6 +125,10 @@ class Workshop:
         return [self.attempt(t, t.candidate.run_hash) for t in self.trials.all()
                 if isinstance(t.candidate, KernelCandidate) and t.candidate.run_hash in self._known]
 
+    def structures(self) -> dict[str, str]:
+        """Key of a spot -> what lessons about its kernels are kept by."""
+        return {s.key: memory.structure(self._known[s.key]) for s in self.spots}
+
     def ideas(self, key: str) -> Iterator[KernelCandidate]:
         """The playbook's candidates for a spot that were not tried yet."""
         tried = {t.candidate.id for t in self.trials.all()}
@@ -147,18 +150,12 @@ def search(shop: Workshop) -> strategy.Outcome:
     # Where nothing is timed, the playbook's first ideas are as good as its further ones, and were tried before.
     own = (Builtin(shop.ideas, settings.near_optimal),) if shop.device.measured else ()
     council = Council([*shop.party.brains, *own], shop.party.record)
-    lessons = shop.party.lessons
-    known = lessons.find(shop.spots, settings.memory) if lessons else []
-    if not shop.party.send_source:
-        # They may come of a run that sent more.
-        known = [replace(e, lesson=scrub.message(e.lesson)) for e in known]
+    kept = session.memory
+    structures = shop.structures()
+    known = kept.lessons(structures.values(), settings.memory) if kept else []
     outcome = strategy.run(council, shop, settings, shop.before(), known)
-    if lessons is not None:
-        keys = {s.key: structure(s) for s in shop.spots}
-        try:
-            lessons.learn([(keys[spot], experience) for spot, experience in outcome.learnt])
-        except OSError as e:
-            session.progress.note(f"agents: what was learnt could not be kept: {e.strerror}")
+    if kept is not None and shop.party.teaches:
+        kept.learn([(structures[spot], neutral(experience)) for spot, experience in outcome.learnt])
     names = ", ".join(b.name for b in shop.party.brains)
     tried = {a.candidate: a for a in outcome.attempts}
     passed = sum(a.passed for a in tried.values())
@@ -173,6 +170,12 @@ def search(shop: Workshop) -> strategy.Outcome:
     session.folder.mkdir(parents=True, exist_ok=True)
     (session.folder / "agents.json").write_text(json.dumps(data, indent=1), encoding="utf-8")
     return outcome
+
+
+def neutral(lesson: Experience) -> Experience:
+    """As it may be kept, and shown to brains of runs that send no source, whatever this run sent."""
+    return replace(lesson, lesson=scrub.message(lesson.lesson), direction=scrub.message(lesson.direction),
+                   source=scrub.remembered(lesson.source))
 
 
 def bound(plan: Plan, slots: Sequence[SlotFacts]) -> Plan:

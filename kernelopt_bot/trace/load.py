@@ -63,11 +63,11 @@ def _target(folder: Path, result: TargetResult | None) -> TargetTrace:
             trials[trial.candidate.id] = trial
         except (KeyError, TypeError, ValueError, AttributeError):
             left_out += 1
-    exchanges: dict[str, Exchange] = {}
+    exchanges: dict[tuple[str, str], Exchange] = {}
     for data in _lines(folder / records.NAME):
         try:
             exchange = Exchange.from_json(data)
-            exchanges[exchange.key] = exchange
+            exchanges[exchange.brain, exchange.key] = exchange
         except (KeyError, TypeError, ValueError, AttributeError):
             left_out += 1
     if result is not None and {t.candidate.id for t in result.trials} != set(trials):

@@ -46,7 +46,7 @@ def _clean(value: object) -> object:
 def _target(number: int, target: TargetTrace) -> dict[str, Any]:
     nodes = [node for node, _ in target.walk()]
     anchor = {node.trial.candidate.id: f"c{number}-{i}" for i, node in enumerate(nodes)}
-    exchanges = {e.key: f"e{number}-{i}" for i, e in enumerate(target.exchanges)}
+    exchanges = {(e.brain, e.key): f"e{number}-{i}" for i, e in enumerate(target.exchanges)}
     result = target.result
     return {
         "name": target.name, "result": result, "left_out": target.left_out,
@@ -64,14 +64,14 @@ def _pictures(target: TargetTrace) -> dict[str, str]:
             for kind, svg in drawn.items() if svg is not None}
 
 
-def _candidate(node: Node, anchor: dict[str, str], exchanges: dict[str, str]) -> dict[str, Any]:
+def _candidate(node: Node, anchor: dict[str, str], exchanges: dict[tuple[str, str], str]) -> dict[str, Any]:
     c = node.trial.candidate
     data: object = c.plan.to_json() if isinstance(c, KernelCandidate) else dict(c.options)
     return {
         "anchor": anchor[c.id], "id": c.id, "technique": c.technique, "author": c.author,
         "fate": node.fate, "kind": node.kind,
         "rationale": c.rationale, "parent": c.parent or "", "parent_anchor": anchor.get(c.parent or "", ""),
-        "exchange": node.exchange, "exchange_anchor": exchanges.get(node.exchange, ""), "step": step(node),
+        "exchange": node.exchange, "exchange_anchor": exchanges.get((c.author, node.exchange), ""), "step": step(node),
         "note": node.trial.note,
         "gates": [{"gate": v.gate, "status": v.status.value, "scope": scope, "reason": v.reason, "seconds": v.seconds,
                    "evidence": _shown(json.dumps(dict(v.evidence), indent=1, default=str)) if v.evidence else ""}
@@ -80,10 +80,10 @@ def _candidate(node: Node, anchor: dict[str, str], exchanges: dict[str, str]) ->
         "plan": json.dumps(data, indent=1)}
 
 
-def _exchange(e: Exchange, exchanges: dict[str, str], anchor: dict[str, str]) -> dict[str, Any]:
+def _exchange(e: Exchange, exchanges: dict[tuple[str, str], str], anchor: dict[str, str]) -> dict[str, Any]:
     money = "" if e.usage.money_usd is None else f"{e.usage.money_usd:.4f}"
     return {
-        "anchor": exchanges[e.key], "key": e.key, "role": e.role, "brain": e.brain, "model": e.model,
+        "anchor": exchanges[e.brain, e.key], "key": e.key, "role": e.role, "brain": e.brain, "model": e.model,
         "outcome": e.outcome, "reason": e.reason, "faults": e.faults, "became": e.became, "seconds": e.seconds,
         "input": e.usage.input_tokens, "cached": e.usage.cached_tokens, "output": e.usage.output_tokens,
         "money": money, "version": e.prompt.version if e.prompt else "", "cut": e.prompt.cut if e.prompt else (),

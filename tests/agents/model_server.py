@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,6 +36,8 @@ class Server:
     """
 
     scenes: list[Scene]
+    by: Callable[[Mapping[str, Any]], Scene] | None = None
+    """Instead of scenes: what to answer to a request's body, whatever the order in which they come."""
     seen: list[Seen] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     under_way: int = 0
@@ -43,8 +45,10 @@ class Server:
     over: threading.Event = field(default_factory=threading.Event)
     url: str = ""
 
-    def next(self) -> Scene:
+    def next(self, body: Mapping[str, Any]) -> Scene:
         with self.lock:
+            if self.by is not None:
+                return self.by(body)
             return self.scenes.pop(0) if len(self.scenes) > 1 else self.scenes[0]
 
     @property
@@ -53,8 +57,8 @@ class Server:
 
 
 @contextmanager
-def serving(*scenes: Scene) -> Iterator[Server]:
-    server = Server(list(scenes))
+def serving(*scenes: Scene, by: Callable[[Mapping[str, Any]], Scene] | None = None) -> Iterator[Server]:
+    server = Server(list(scenes), by)
 
     class Handler(_Handler):
         script = server
@@ -103,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.script.under_way -= 1
 
     def _answer(self, body: dict[str, Any]) -> None:
-        scene = self.script.next()
+        scene = self.script.next(body)
         if scene.get("echo"):
             scene = {**scene, "text": body["messages" if "messages" in body else "input"][-1]["content"]}
         if wait := scene.get("wait_s"):

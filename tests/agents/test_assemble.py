@@ -26,9 +26,10 @@ def test_each_choice_makes_its_brain_for_one_target(tmp_path: Path) -> None:
     party = assemble.gather(settings, "handoff", tmp_path / "hand")(tmp_path / "run" / "net")
     assert party is not None and party.send_source and party.settings.rounds == 2
     (brain,) = party.brains
-    assert isinstance(brain, Handoff) and brain.folder == tmp_path / "hand" / "net"
+    assert isinstance(brain, Handoff) and brain.folder == tmp_path / "hand" / "net" and party.teaches
     party = assemble.gather(settings, "replay", RECORD)(tmp_path / "run" / "net")
     assert party is not None and isinstance(party.brains[0], Replay)
+    assert not party.teaches  # its lessons were learnt when it was recorded
 
 
 @pytest.mark.parametrize(("choice", "words"), [

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kernelopt_bot.agents import replay
 from kernelopt_bot.agents.brain import Exchange, Prompt, Usage
 from kernelopt_bot.agents.records import NAME, Records
-from kernelopt_bot.errors import Unavailable
+from kernelopt_bot.errors import InputError, Unavailable
 from kernelopt_bot.process import take_secret
 
 EXCHANGE = Exchange(
@@ -27,6 +28,19 @@ def test_what_is_recorded_is_read_again(tmp_path: Path) -> None:
         records.record(exchange)
     assert Records(tmp_path / "target").load() == (replace(EXCHANGE, became="kept"), other)
     assert len((tmp_path / "target" / NAME).read_text().splitlines()) == 3
+
+
+def test_two_brains_are_asked_the_same_question(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    other = replace(EXCHANGE, brain="builtin", text="other", usage=Usage())
+    for exchange in (EXCHANGE, other, replace(EXCHANGE, became="kept")):
+        records.record(exchange)
+    assert records.load() == (replace(EXCHANGE, became="kept"), other)
+    # What is replayed is the model's: the built-in brain answers anew.
+    assert {(e.brain, e.text) for e in replay.load(tmp_path)} == {("llm", "{}")}
+    Records(tmp_path / "alone").record(other)
+    with pytest.raises(InputError, match="no recorded exchange"):
+        replay.load(tmp_path / "alone")
 
 
 def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

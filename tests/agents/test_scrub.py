@@ -113,3 +113,12 @@ def test_a_long_message_is_cut() -> None:
 ])
 def test_vendor_calls_are_named_and_custom_operators_are_not(name: str, said: str) -> None:
     assert scrub.vendor(name) == said
+
+
+def test_code_that_is_remembered_has_no_words_in_it() -> None:
+    source = (f'"""{SECRET}"""\nimport triton\n\n\n@triton.jit\ndef {SECRET}(out_ptr0):\n    """{SECRET}"""\n'
+              f"    # {SECRET}\n    tl.store(out_ptr0, 1.0)\n\n\n@triton.jit\ndef empty():\n    '{SECRET}'\n")
+    assert scrub.remembered(source) == (
+        "import triton\n\n@triton.jit\ndef f0(out_ptr0):\n    tl.store(out_ptr0, 1.0)\n\n"
+        "@triton.jit\ndef f1():\n    pass\n")
+    assert scrub.remembered("") == scrub.remembered("no Python") == ""

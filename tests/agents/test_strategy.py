@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kernelopt_bot.agents import strategy
-from kernelopt_bot.agents.brain import Attempt, GateAnswer, PlaybookEntry, Proposal, Question, Reply
+from kernelopt_bot.agents.brain import Attempt, Experience, GateAnswer, PlaybookEntry, Proposal, Question, Reply
 from kernelopt_bot.agents.builtin import FREE, Builtin
 from kernelopt_bot.agents.council import Council
 from kernelopt_bot.agents.strategy_settings import Strategy
@@ -223,3 +223,15 @@ def test_what_the_search_tried_before_counts() -> None:
 def _plan() -> Plan:
     launches = [{**one, "constexprs": {"BLOCK": 64}} for one in PLAN["launches"]]
     return Plan.from_json({**PLAN, "launches": launches})
+
+
+def test_a_search_begins_with_what_is_known_and_gives_what_it_learnt() -> None:
+    known = Experience("Tiles pay for wide rows.", "tiles", 1.5, True, "memory-bound", SOURCE)
+    said = {"planner": {"directions": [{"spot": spot().key, "name": "tiles", "idea": "i"}]},
+            "executor": candidate_text(), "summarizer": {"action": "append", "lesson": "new"}}
+    brain = Scripted(lambda q: said.get(q.role, {}))
+    shop = Workshop([spot()], lambda p: (GateAnswer("correctness", True), 2.0))
+    outcome = strategy.run(Council([brain]), shop, Strategy(rounds=1, plans=1), known=[known])
+    assert [q.experiences for q in brain.asked if q.role == "planner"] == [(known,)]
+    ((key, learnt),) = outcome.learnt
+    assert key == spot().key and (learnt.lesson, learnt.factor) == ("new", 2.0)

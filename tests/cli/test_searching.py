@@ -1,4 +1,4 @@
-"""Which runs may add to the memory of outcomes."""
+"""Which runs may add to the memory of outcomes and lessons."""
 
 from __future__ import annotations
 

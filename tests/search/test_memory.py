@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sqlite3
@@ -9,14 +10,19 @@ from typing import Any
 
 import pytest
 
+from kernelopt_bot.agents.brain import Experience
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.device import roofs
-from kernelopt_bot.search.memory import Environment, Memory, fingerprint
+from kernelopt_bot.search.memory import Environment, Memory, fingerprint, structure
 from kernelopt_bot.search.runs import region_places
 from kernelopt_bot.search.spots import Spot, of_run
 from tests.search.test_regions import captured
 
 HERE = Environment("NVIDIA H200", "2.11.0", "3.6.0")
+LESSON = Experience("Tiles pay for wide rows.", "tiles", 1.5, True, "memory-bound", "import triton\n")
+BEFORE_LESSONS = """CREATE TABLE outcomes (
+    run_hash TEXT, fingerprint TEXT, device TEXT, torch TEXT, triton TEXT, lever TEXT, technique TEXT, gain REAL,
+    id TEXT, source TEXT, plan TEXT, at REAL, PRIMARY KEY (run_hash, device, torch, triton, id))"""
 
 
 @pytest.fixture
@@ -157,3 +163,118 @@ def test_a_row_of_another_shape_costs_nothing(tmp_path: Path, spot: Spot, change
     connection.close()
     found = kept.guided(spot, HERE).ideas([{"configs": []}] * len(spot.kernels))
     assert {c.id for c in found} >= {c.id for c in ideas(spot)}
+
+
+def test_a_lesson_is_found_for_kernels_of_the_same_structure(tmp_path: Path, spot: Spot) -> None:
+    kept = memory(tmp_path, Notes())
+    kept.learn([(structure(spot), LESSON)])
+    (kernel,) = spot.kernels
+
+    def of(old: str, new: str) -> str:
+        assert old in kernel.source
+        return structure(dataclasses.replace(spot, kernels=(
+            dataclasses.replace(kernel, source=kernel.source.replace(old, new)),)))
+
+    again = memory(tmp_path, Notes(), writes=False)
+    assert again.lessons([of("% 72", "% 96")], 8) == [LESSON]
+    assert again.lessons([of("tmp0 + tmp1", "tmp0 - tmp1")], 8) == again.lessons([], 8) == []
+    assert memory(tmp_path, Notes(), repository="team/other").lessons([structure(spot)], 8) == []
+
+
+def test_only_runs_that_may_write_keep_lessons(tmp_path: Path) -> None:
+    notes = Notes()
+    reading = memory(tmp_path, notes, writes=False)
+    reading.learn([("s", LESSON)])
+    assert reading.lessons(["s"], 8) == [] and not (tmp_path / "memory").exists()
+    memory(tmp_path, notes).learn([])
+    assert not (tmp_path / "memory").exists() and notes == []
+
+
+def test_the_newest_lessons_are_kept_and_each_text_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelopt_bot.search.memory.MOST_LESSONS", 3)
+    kept = memory(tmp_path, Notes())
+    for n in (0, 1, 2, 3, 3):
+        kept.learn([("s" if n else "t", dataclasses.replace(LESSON, lesson=f"l{n}", factor=float(n)))])
+    assert [e.lesson for e in kept.lessons(["s", "t"], 8)] == ["l1", "l2", "l3"]
+    assert [e.lesson for e in kept.lessons(["s"], 2)] == ["l2", "l3"] and kept.lessons(["s"], 0) == []
+    kept.learn([("s", dataclasses.replace(LESSON, lesson="l3", factor=0.5, kept=False, source=""))])
+    assert kept.lessons(["s"], 1) == [Experience("l3", "tiles", 0.5, False, "memory-bound", "")]
+
+
+@pytest.mark.parametrize("change", [
+    "factor = 'much'", "factor = NULL", "factor = 9e999", "kept = 7", "bound = 'lazy'", "source = NULL",
+    "lesson = x'ff'"])
+def test_a_lesson_of_another_shape_is_left_out(tmp_path: Path, change: str) -> None:
+    notes = Notes()
+    kept = memory(tmp_path, notes)
+    kept.learn([("s", LESSON)])
+    with sqlite3.connect(kept.path) as connection:
+        connection.execute(f"UPDATE lessons SET {change}")
+    connection.close()
+    kept.learn([("s", dataclasses.replace(LESSON, lesson="again"))])
+    assert [e.lesson for e in kept.lessons(["s"], 8)] == ["again"] and notes == []
+
+
+def test_half_a_pair_of_surrogates_is_kept_as_text(tmp_path: Path) -> None:
+    notes = Notes()
+    kept = memory(tmp_path, notes)
+    kept.learn([("s", dataclasses.replace(LESSON, lesson="wide \ud83d tiles"))])
+    assert [e.lesson for e in kept.lessons(["s"], 8)] == [r"wide \ud83d tiles"] and notes == []
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_damaged_or_locked_file_costs_its_lessons_and_a_note(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: bool) -> None:
+    monkeypatch.setattr("kernelopt_bot.search.memory.WAIT_S", 0.01)
+    notes = Notes()
+    memory(tmp_path, notes).learn([("s", LESSON)])
+    kept = memory(tmp_path, notes, writes=writes)
+    other = sqlite3.connect(kept.path)
+    other.execute("BEGIN EXCLUSIVE")
+    assert kept.lessons(["s"], 8) == []
+    kept.learn([("s", LESSON)])
+    assert len(notes) == 1 + writes and all("locked" in n for n in notes)
+    other.close()
+    assert kept.lessons(["s"], 8) == [LESSON]
+    kept.path.write_bytes(os.urandom(4096))
+    assert kept.lessons(["s"], 8) == [] and "not a database" in notes[-1] and kept.path.name in notes[-1]
+
+
+def test_a_file_without_the_table_of_lessons_gets_it_from_a_run_that_writes(tmp_path: Path, spot: Spot) -> None:
+    notes, candidate = Notes(), ideas(spot)[0]
+    source = memory(tmp_path / "new", notes)
+    record(source, spot, candidate, 1.4)
+    kept = memory(tmp_path, notes)
+    kept.path.parent.mkdir()
+    with contextlib.closing(sqlite3.connect(source.path)) as connection:
+        rows = connection.execute("SELECT * FROM outcomes").fetchall()
+    with sqlite3.connect(kept.path) as connection:
+        connection.execute(BEFORE_LESSONS)
+        connection.executemany(f"INSERT INTO outcomes VALUES ({', '.join('?' * 12)})", rows)
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    before = kept.path.read_bytes()
+    reading = memory(tmp_path, notes, writes=False)
+    assert [c.id for c in reading.candidates(spot, HERE)] == [candidate.id]
+    assert reading.lessons(["s"], 8) == [] and kept.path.read_bytes() == before
+    kept.learn([("s", LESSON)])
+    assert reading.lessons(["s"], 8) == [LESSON]
+    assert [c.id for c in reading.candidates(spot, HERE)] == [candidate.id] and notes == []
+
+
+def test_lessons_and_outcomes_are_written_at_once(tmp_path: Path, spot: Spot) -> None:
+    notes, candidate = Notes(), ideas(spot)[0]
+
+    def write(n: int) -> None:
+        kept = memory(tmp_path, notes)
+        kept.learn([("s", dataclasses.replace(LESSON, lesson=f"l{n}"))])
+        record(kept, spot, dataclasses.replace(candidate, id=f"c{n}"), 1.1)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    kept = memory(tmp_path, notes)
+    assert {e.lesson for e in kept.lessons(["s"], 8)} == {"l0", "l1", "l2", "l3"}
+    assert len(kept.candidates(spot, HERE)) == 4 and notes == []
