@@ -1,9 +1,9 @@
 """What every test shares.
 
 No trial compilations of vector instructions in each new cache folder, which take longer than most tests, and no headers
-compiled ahead in each new worker. Modules with slow tests come first, so that of two processes neither is left alone
-with one of them at the end. No garbage collections while torch and the tests are imported, and none of their objects
-looked at by later ones.
+compiled ahead in each new worker; the tests' own processes compile them once for all. Modules with slow tests come
+first, so that of two processes neither is left alone with one of them at the end. No garbage collections while torch
+and the tests are imported, and none of their objects looked at by later ones.
 """
 
 from __future__ import annotations

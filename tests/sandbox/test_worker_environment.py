@@ -27,7 +27,7 @@ def test_what_torch_s_c_compiler_may_leave_out(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delenv(name, raising=False)
     if outside is not None:
         monkeypatch.setenv(name, outside)
-    assert made(tmp_path).get(name) == inside
+    assert made(tmp_path).get(HOST_SETTINGS[name]) == inside
 
 
 def test_every_cache_lies_in_scratch(tmp_path: Path) -> None:
