@@ -14,8 +14,9 @@ from kernelopt_bot.events.job import Job
 from kernelopt_bot.publish.call_sites import call_sites
 from kernelopt_bot.publish.carried import carried
 from kernelopt_bot.publish.content import branch_name, gone, publication
+from kernelopt_bot.publish.edits import Edits
 from kernelopt_bot.publish.github import GitHubForge
-from kernelopt_bot.publish.opened import offered, ours
+from kernelopt_bot.publish.opened import changed, ours, targets_of
 from kernelopt_bot.publish.publication import Forge, Publication, Published, Withdrawal
 from kernelopt_bot.publish.removal import Declined, removable
 from kernelopt_bot.publish.rest import Rest
@@ -38,6 +39,8 @@ class Found:
     searched: tuple[str, ...]
     """Targets whose search came to its end."""
     swept: Swept = field(default_factory=Swept)
+    edits: Edits = field(default_factory=Edits)
+    """Of Triton kernels, proved against the job's commit."""
 
 
 def branch_of(job: Job, prefix: str) -> str:
@@ -65,7 +68,8 @@ def published(forge: Forge, job: Job, config: Config, found: Found, wiring: Wiri
         base_sha=job.head_sha, branch_prefix=wanted.branch_prefix, subject=wanted.commit_message, labels=wanted.labels,
         draft=wanted.draft, sweep=_sweep(job), reviewers=wanted.reviewers,
         author=pull.author if pull and not pull.bot else "", whole_report=whole_report, wiring=wiring, looked=looked,
-        artifact_root=config.artifact.root, removed=removed, proposals=found.swept.proposals)
+        artifact_root=config.artifact.root, removed=removed, proposals=found.swept.proposals, edits=found.edits)
+    stay = (*(f"{target}: {why}" for target, why in found.edits.left), *stay)
     if new is not None:
         made = forge.publish(new)
         if github is not None and made.operation in ("created", "updated") and not job.number:
@@ -76,7 +80,8 @@ def published(forge: Forge, job: Job, config: Config, found: Found, wiring: Wiri
                      artifact_root=config.artifact.root)
         if ended is not None and (done := github.withdraw(ended)).operation == "closed":
             return replace(done, notes=stay)
-    return Published("reported", reason=UNCHANGED, notes=stay)
+    left = "; ".join(f"{target}: {why}" for target, why in found.edits.left)
+    return Published("reported", reason=left or UNCHANGED, notes=() if left else stay)
 
 
 def source_closed(forge: GitHubForge, job: Job, config: Config) -> Published:
@@ -149,14 +154,18 @@ def _joined(new: Wiring, old: Wiring) -> Wiring:
 
 def _supersede(forge: GitHubForge, new: Publication, made: Published, config: Config) -> tuple[str, ...]:
     """Close our other pull requests into the same branch that offer nothing beyond this one; what that came to."""
-    covered, said = {path.removeprefix(f"{config.artifact.root}/").partition("/")[0] for path in new.files}, []
+    root, said = config.artifact.root, []
+    covered = targets_of(new.files, root)
     try:
         for pull in ours(forge.github, config.publish.branch_prefix):
             if pull["base"]["ref"] != new.base_ref or pull["head"]["ref"] == new.branch:
                 continue
-            there = offered(forge.github, pull["base"]["sha"], pull["head"]["sha"], config.artifact.root)
-            if there and there <= covered:
-                detail = f"Pull request #{made.number} has newer kernels for {', '.join(sorted(there))[:300]}."
+            files = changed(forge.github, pull["base"]["sha"], pull["head"]["sha"])
+            there = targets_of(files, root)
+            others = {path for path in files if not path.startswith(f"{root}/")}
+            if files and there <= covered and others <= new.files.keys():
+                detail = (f"Pull request #{made.number} has newer kernels for "
+                          f"{', '.join(sorted(there) or sorted(others))[:300]}.")
                 forge.withdraw(Withdrawal(pull["head"]["ref"], "superseded", detail))
                 said.append(f"pull request #{pull['number']} is superseded and closed")
     except UserError as e:

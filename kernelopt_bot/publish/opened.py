@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.publish.rest import Json, Rest
@@ -37,9 +39,18 @@ def ours(rest: Rest, prefix: str) -> list[Json]:
 
 def offered(rest: Rest, base: str, head: str, artifact_root: str) -> frozenset[str]:
     """The targets whose artifacts differ between two commits. Raises UserError, also where there are too many files."""
+    return targets_of(changed(rest, base, head), artifact_root)
+
+
+def targets_of(files: Iterable[str], artifact_root: str) -> frozenset[str]:
+    """The targets whose artifacts the files belong to."""
+    below = [f.removeprefix(f"{artifact_root}/") for f in files if f.startswith(f"{artifact_root}/")]
+    return frozenset(name.partition("/")[0] for name in below if "/" in name)
+
+
+def changed(rest: Rest, base: str, head: str) -> frozenset[str]:
+    """The files that differ between two commits. Raises UserError, also where there are too many."""
     files = files_between(rest, base, head)
     if files is None:
         raise UserError(f"over {MOST_FILES - 1} files differ", where=f"{base}...{head}", fix="look at the branch")
-    below = [str(f["filename"]).removeprefix(f"{artifact_root}/") for f in files
-             if str(f["filename"]).startswith(f"{artifact_root}/")]
-    return frozenset(name.partition("/")[0] for name in below if "/" in name)
+    return frozenset(str(f["filename"]) for f in files)
