@@ -16,7 +16,8 @@ from kernelopt_bot.publish.carried import carried
 from kernelopt_bot.publish.content import branch_name, gone, publication
 from kernelopt_bot.publish.edits import Edits
 from kernelopt_bot.publish.github import GitHubForge
-from kernelopt_bot.publish.opened import changed, ours, targets_of
+from kernelopt_bot.publish.key import trailers_of
+from kernelopt_bot.publish.opened import edited, offered, ours
 from kernelopt_bot.publish.publication import Forge, Publication, Published, Withdrawal
 from kernelopt_bot.publish.removal import Declined, removable
 from kernelopt_bot.publish.rest import Rest
@@ -154,18 +155,16 @@ def _joined(new: Wiring, old: Wiring) -> Wiring:
 
 def _supersede(forge: GitHubForge, new: Publication, made: Published, config: Config) -> tuple[str, ...]:
     """Close our other pull requests into the same branch that offer nothing beyond this one; what that came to."""
-    root, said = config.artifact.root, []
-    covered = targets_of(new.files, root)
+    covered, said = {path.removeprefix(f"{config.artifact.root}/").partition("/")[0] for path in new.files}, []
     try:
         for pull in ours(forge.github, config.publish.branch_prefix):
             if pull["base"]["ref"] != new.base_ref or pull["head"]["ref"] == new.branch:
                 continue
-            files = changed(forge.github, pull["base"]["sha"], pull["head"]["sha"])
-            there = targets_of(files, root)
-            others = {path for path in files if not path.startswith(f"{root}/")}
-            if files and there <= covered and others <= new.files.keys():
-                detail = (f"Pull request #{made.number} has newer kernels for "
-                          f"{', '.join(sorted(there) or sorted(others))[:300]}.")
+            there = offered(forge.github, pull["base"]["sha"], pull["head"]["sha"], config.artifact.root)
+            edits = edited(forge.github, pull["head"]["sha"])
+            if (there or edits) and there <= covered and edits <= trailers_of(new.commit_message).edits:
+                what = [*sorted(there), *(["the same Triton kernels"] if edits else [])]
+                detail = f"Pull request #{made.number} has newer kernels for {', '.join(what)[:300]}."
                 forge.withdraw(Withdrawal(pull["head"]["ref"], "superseded", detail))
                 said.append(f"pull request #{pull['number']} is superseded and closed")
     except UserError as e:

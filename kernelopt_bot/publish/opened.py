@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import UserError
+from kernelopt_bot.publish.key import trailers_of
 from kernelopt_bot.publish.rest import Json, Rest
 from kernelopt_bot.publish.trees import MOST_FILES, files_between
 from kernelopt_bot.search.sweep import Opened
@@ -39,18 +38,16 @@ def ours(rest: Rest, prefix: str) -> list[Json]:
 
 def offered(rest: Rest, base: str, head: str, artifact_root: str) -> frozenset[str]:
     """The targets whose artifacts differ between two commits. Raises UserError, also where there are too many files."""
-    return targets_of(changed(rest, base, head), artifact_root)
-
-
-def targets_of(files: Iterable[str], artifact_root: str) -> frozenset[str]:
-    """The targets whose artifacts the files belong to."""
-    below = [f.removeprefix(f"{artifact_root}/") for f in files if f.startswith(f"{artifact_root}/")]
-    return frozenset(name.partition("/")[0] for name in below if "/" in name)
-
-
-def changed(rest: Rest, base: str, head: str) -> frozenset[str]:
-    """The files that differ between two commits. Raises UserError, also where there are too many."""
     files = files_between(rest, base, head)
     if files is None:
         raise UserError(f"over {MOST_FILES - 1} files differ", where=f"{base}...{head}", fix="look at the branch")
-    return frozenset(str(f["filename"]) for f in files)
+    below = [str(f["filename"]).removeprefix(f"{artifact_root}/") for f in files
+             if str(f["filename"]).startswith(f"{artifact_root}/")]
+    return frozenset(name.partition("/")[0] for name in below if "/" in name)
+
+
+def edited(rest: Rest, head: str) -> frozenset[str]:
+    """The targets whose files a commit of ours edits in place, each as `key.base_name` names it; none of another's
+    commit. Raises UserError."""
+    commit = rest.request("GET", f"git/commits/{head}", doing="reading the branch")
+    return trailers_of(str(commit["message"])).edits
