@@ -142,7 +142,8 @@ def edits_there(run: RunResult, rest: Rest, commit: str, branch: str, config: Co
     own = listed(Traced(config), reader_at(rest, commit, PLAIN, known)).config.kernels
     names = {(k.path, k.kernel) for k in own}
     head = head_of(rest, branch)
-    now = read if head == commit else reader_at(rest, head, PLAIN[:1], known) if head else (lambda path: None)
+    # A branch that is gone or cannot be read is the publication's own affair.
+    now = reader_at(rest, head, PLAIN[:1], known) if head and head != commit else read
     return edits_of(run, read, now, lambda path, kernel, text: (path, kernel) in names or wanted(text, kernel),
                     config.artifact.root)
 
