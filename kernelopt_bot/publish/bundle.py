@@ -144,7 +144,8 @@ def _read(folder: Path, scratch: Path, job: Job, artifact_root: str) -> Bundle:
     if {t.name for t in summary.faster} != {r.target.name for r in faster(run)}:
         raise _refused("its figures and what it calls faster differ", "report.json")
     account = _account(folder, run, job, artifact_root)
-    artifacts, edits = {}, {}
+    artifacts: dict[str, Mapping[str, str]] = {}
+    edits: dict[str, bytes] = {}
     for r in faster(run):
         if isinstance(r.target, TritonTarget):
             _passed(r)

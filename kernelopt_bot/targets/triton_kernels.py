@@ -128,12 +128,15 @@ def _comments_above(lines: list[str], first: int) -> Iterator[int]:
 
 
 def triton_by_hand(spec: str, *, root: Path | None = None) -> tuple[Path, TritonTarget] | None:
-    """Root folder and target of `path.py:KERNEL`; None where that is no Triton kernel, so that it may be a model.
+    """Root folder and target of `path.py:KERNEL`, or of a listed kernel's name; None where that is no Triton kernel, so
+    that it may be a model.
 
     Raises InputError: the file does not parse, or nothing says what launches the kernel.
     """
     name, colon, entry = spec.rpartition(":")
     file = Path(name)
+    if spec.isidentifier() and not Path(spec).exists():
+        return _by_name(spec, root or root_of(Path.cwd() / "_"))
     if not colon or not entry.isidentifier() or file.suffix != ".py" or not file.is_file():
         return None
     top = (root or root_of(file)).resolve()
@@ -156,6 +159,14 @@ def triton_by_hand(spec: str, *, root: Path | None = None) -> tuple[Path, Triton
     if target is None:
         raise InputError(f"nothing says what launches the kernel {entry}", where=path, fix=HOW_TO_RUN)
     return top, target
+
+
+def _by_name(name: str, root: Path) -> tuple[Path, TritonTarget] | None:
+    traced = load_traced(root)
+    for index, wanted in enumerate(traced.config.kernels):
+        if name == (wanted.name or name_of(wanted.path, wanted.kernel)):
+            return root, named_by(Finder(FolderSource(root)), wanted, traced.origin(("kernels", index)))
+    return None
 
 
 def named_by(finder: Finder, wanted: KernelConfig, where: str) -> TritonTarget:
