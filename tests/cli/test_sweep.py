@@ -69,7 +69,8 @@ def test_a_stale_artifact_fails_the_sweep(project: Path, tmp_path: Path, capsys:
 
 def test_a_marked_kernel_is_a_target_and_a_marker_that_names_nothing_is_said(
         project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = "import triton\n\n\n# kernelopt: inputs={}\n@triton.jit\ndef scale(x):\n    pass\n\n\ndef launch():\n    pass\n"
+    text = ("import triton\n\n\n# kernelopt: inputs={}\n@triton.jit\ndef scale(x):\n    pass\n\n\n"
+            "def launch():\n    pass\n")
     (project / "ops.py").write_text(text.format("launch"))
     (project / "bad.py").write_text(text.format("gone"))
     traced = load_traced(project)
