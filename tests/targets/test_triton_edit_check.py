@@ -54,7 +54,7 @@ def test_an_edit_of_what_was_edited_before() -> None:
     ("swiglu", "num_warps=8", "num_warps = 8"),
     ("swiglu", "    # KernelOPT", "    # type: ignore\n    # KernelOPT"),
     ("swiglu", "former configuration", "former configuration # kernelopt: inputs=evil"),
-    ("swiglu", "recorded launches", "recorded launches and more"),
+    ("swiglu", "(1.18 to 1.22)", "(1.18 to 1.22) at least"),
     ("swiglu", "# kernelopt: inputs=make_inputs\n", ""),
     ("swiglu", "SwiGLU's activation", "SwiGLU's  activation"),
     ("rms_norm", "num_warps=8),", "num_warps=8, pre_hook=print),"),
