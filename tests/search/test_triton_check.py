@@ -25,7 +25,7 @@ def test_launches_and_what_keeps_a_kernel_from_launching(tmp_path: Path, capsys:
     broken, good = json.loads(capsys.readouterr().out)
     assert "no data" in broken["error"]
     assert good["launches"] == ["gate_up_ptr: (4, 80) float32, out_ptr: (4, 40) float32, n_cols=40, n_elements=160 "
-                                "(grid 1, 1, 1; 1 times)"]
+                                "(grid 1; 1 times)"]
     assert (good["error"], good["inputs"], good["eager_ms"]) == ("", [], None)
 
 
