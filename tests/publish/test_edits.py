@@ -85,7 +85,7 @@ def test_the_words_say_which_file_is_edited_and_show_how(tmp_path: Path) -> None
     screen = p.body.split("\n---\n")[0]
     assert p.title == "perf: verified faster kernels for kernels_ops_norm"
     assert "against the best applicable baseline, `your kernel`" in screen
-    assert f"`{PATH}` is edited in place; no other file changes." in screen
+    assert f"`{PATH}` is edited in place; no other file changes. \n\n**The edit.** Other launch" in screen
     assert "```diff\n--- a/kernels/ops.py\n+++ b/kernels/ops.py\n" in screen
     assert "-    norm[lambda meta: (1,)](x, BLOCK=1024)\n" in screen
     assert "+    norm[lambda meta: (1,)](x, BLOCK=512, num_warps=8)\n" in screen
