@@ -1,23 +1,56 @@
 """What every test shares.
 
-No trial compilations of vector instructions in each new cache folder, which take longer than most tests, and no headers
-compiled ahead in each new worker. Modules with slow tests come first, so that of two processes neither is left alone
-with one of them at the end. No garbage collections while torch and the tests are imported, and none of their objects
-looked at by later ones.
+No trial compilations of vector instructions in each new cache folder: they take longer than most tests. Workers do not
+compile C++ headers ahead: a run in several processes makes them once for all of its workers, in pytest's cache folder.
+Modules with slow tests come first, so that of two processes neither is left alone with one of them at the end. No
+garbage collections while torch and the tests are imported, and none of their objects looked at by later ones.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
-from kernelopt_bot.sandbox.worker_environment import COMPILED_HEADERS, VECTOR_SETS
+from kernelopt_bot.sandbox.worker_environment import COMPILED_HEADERS, HEADERS, VECTOR_SETS
 
 os.environ.setdefault(VECTOR_SETS, "1")
 os.environ.setdefault(COMPILED_HEADERS, "0")
 gc.disable()
+
+KINDS = ("kernel", "wrapper")
+_COMPILE = """
+import sys, torch
+import torch._inductor.config as config
+config.cpp_wrapper = sys.argv[1] == "wrapper"
+torch.compile(lambda x: torch.relu(x) * 2)(torch.randn(8))
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    cache = getattr(config, "cache", None)
+    if hasattr(config, "workerinput") or cache is None or os.environ[COMPILED_HEADERS] != "0":
+        return
+    home = Path(cache.mkdir(f"headers-torch-{version('torch')}"))
+    folder = home / Path(HEADERS).relative_to("tmp")
+    if config.getoption("numprocesses", None) and len(list(folder.glob("*.gch"))) < len(KINDS):
+        _compile_headers(home)
+    if folder.is_dir():
+        os.environ[COMPILED_HEADERS] = str(folder)
+
+
+def _compile_headers(home: Path) -> None:
+    """By torch: for kernels, and for the C++ wrapper around them."""
+    with tempfile.TemporaryDirectory() as caches:
+        known = {**os.environ, "TMPDIR": str(home), "LOGNAME": "kernelopt", "TORCHINDUCTOR_CACHE_DIR": caches}
+        running = [subprocess.Popen([sys.executable, "-c", _COMPILE, kind], env=known) for kind in KINDS]
+        assert [process.wait() for process in running] == [0] * len(KINDS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -34,7 +34,7 @@ from kernelopt_bot.sandbox.limits import Limits, kill_tree, machine_limits, tree
 from kernelopt_bot.sandbox.staging import staged_package
 from kernelopt_bot.sandbox.watch import Watch
 from kernelopt_bot.sandbox.worker.protocol import CHANNEL_LOST, LIMIT, ProtocolViolation
-from kernelopt_bot.sandbox.worker_environment import worker_environment
+from kernelopt_bot.sandbox.worker_environment import compiled_headers, worker_environment
 
 ANSWER_LIMIT = 4 * LIMIT
 """Bytes that one call may send, progress and all."""
@@ -135,13 +135,15 @@ class Worker:
                 fix="free disk space, or make the output folder and TMPDIR writable",
             ) from e
         self.role, self.scratch, self._jail, self._trace = role, scratch, jail, trace
+        headers = compiled_headers()
+        also = [*readable, *([headers] if headers else [])]
         self._box = Box(
             python=python,
             arguments=("-I", "-B", "-c", _START.format(package=str(package), role=role, scratch=str(scratch))),
             environment=whole,
             scratch=scratch,
             # Both names of a folder that is reached by a link.
-            readable=tuple(dict.fromkeys([package, *(q for p in readable for q in (p.absolute(), p.resolve()))])),
+            readable=tuple(dict.fromkeys([package, *(q for p in also for q in (p.absolute(), p.resolve()))])),
             devices=gpu.nodes if gpu else (),
             limits=machine_limits(scratch) if limits is None else limits,
         )

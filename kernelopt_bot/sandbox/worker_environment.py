@@ -20,18 +20,27 @@ VECTOR_SETS = "TORCHINDUCTOR_VEC_ISA_OK"
 """torch's own: `1` takes the processor's vector instruction sets as usable, `0` as not; without it each new cache
 folder costs trial compilations of some 10 s."""
 
-COMPILED_HEADERS = "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"
-"""torch's own: with `0` no C++ headers are compiled ahead, which takes each worker some 12 s and saves one each time
-that a kernel for a CPU is compiled."""
+COMPILED_HEADERS = "KERNELOPT_COMPILED_HEADERS"
+"""With `0` workers compile no C++ headers ahead, which takes each some 10 s and saves it 4 s each time that it compiles
+kernels for a CPU. The path of a folder of such headers, made by torch outside of a jail: workers read them there. Torch
+takes only those whose name stands for its own compiler, options and sources."""
+HEADERS = "tmp/torchinductor_kernelopt/precompiled_headers"
+"""Where torch looks for them, below scratch: by the user's name and TMPDIR."""
 
-HOST_SETTINGS = (VECTOR_SETS, COMPILED_HEADERS)
-"""The only settings of the host's that workers see, `0` or `1`."""
+HOST_SETTINGS = {VECTOR_SETS: VECTOR_SETS, COMPILED_HEADERS: "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"}
+"""The only settings of the host's that workers see, `0` or `1`: outside -> inside."""
 
 
 def driver_folders() -> list[str]:
     """Existing folders that hold libcuda, from the usual places and this process's own loader path."""
     own = [entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if entry.startswith("/")]
     return [f for f in dict.fromkeys([*DRIVER_FOLDERS, *own]) if (Path(f) / "libcuda.so.1").exists()]
+
+
+def compiled_headers() -> Path | None:
+    """The folder that the host's setting names."""
+    folder = Path(os.environ.get(COMPILED_HEADERS, ""))
+    return folder if folder.is_absolute() and folder.is_dir() else None
 
 
 def _make(scratch: Path, folder: str) -> None:
@@ -67,7 +76,14 @@ def worker_environment(
         "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
     }
     values |= {variable: str(scratch / "cache" / folder) for variable, folder in CACHES.items()}
-    values |= {name: os.environ[name] for name in HOST_SETTINGS if os.environ.get(name) in ("0", "1")}
+    values |= {inside: os.environ[name] for name, inside in HOST_SETTINGS.items()
+               if os.environ.get(name) in ("0", "1")}
+    if (headers := compiled_headers()) is not None:
+        _make(scratch, HEADERS)
+        for header in headers.glob("*.h*"):
+            link = scratch / HEADERS / header.name
+            link.unlink(missing_ok=True)
+            link.symlink_to(header)
     if found := driver_folders():
         values["LD_LIBRARY_PATH"] = ":".join(found)
     if visible_gpu:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelopt_bot.sandbox.worker_environment import CACHES, HOST_SETTINGS, worker_environment
+from kernelopt_bot.sandbox.worker_environment import CACHES, COMPILED_HEADERS, HOST_SETTINGS, worker_environment
 
 
 def made(folder: Path, gpu: str = "", interpret: bool = False) -> dict[str, str]:
@@ -27,7 +27,27 @@ def test_what_torch_s_c_compiler_may_leave_out(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delenv(name, raising=False)
     if outside is not None:
         monkeypatch.setenv(name, outside)
-    assert made(tmp_path).get(name) == inside
+    assert made(tmp_path).get(HOST_SETTINGS[name]) == inside
+
+
+def test_headers_of_the_host_are_links_where_torch_looks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside, scratch = tmp_path / "headers", tmp_path / "scratch"
+    for folder in (outside / "locks", scratch):
+        folder.mkdir(parents=True)
+    for name in ("a.h", "a.h.gch"):
+        (outside / name).write_text(name)
+    monkeypatch.setenv(COMPILED_HEADERS, str(outside))
+    for _ in range(2):
+        values = made(scratch)
+        inside = Path(values["TMPDIR"]) / f"torchinductor_{values['LOGNAME']}" / "precompiled_headers"
+        assert {p.name: p.read_text() for p in inside.iterdir()} == {"a.h": "a.h", "a.h.gch": "a.h.gch"}
+    assert HOST_SETTINGS[COMPILED_HEADERS] not in values
+    for other in ("headers", str(tmp_path / "missing"), ""):
+        monkeypatch.setenv(COMPILED_HEADERS, other)
+        (fresh := tmp_path / f"fresh{len(other)}").mkdir()
+        assert not (Path(made(fresh)["TMPDIR"]) / "torchinductor_kernelopt").exists()
 
 
 def test_every_cache_lies_in_scratch(tmp_path: Path) -> None:

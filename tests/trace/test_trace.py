@@ -200,3 +200,21 @@ def test_the_command_writes_the_page(output: Path, tmp_path: Path, capsys: pytes
     assert "no record of a run" in capsys.readouterr().err
     with pytest.raises(InputError):
         load(tmp_path)
+
+
+def test_the_command_prints_json_for_programs(
+    output: Path, tmp_path: Path, trace: Trace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trace", str(output), "--json", "--html", str(tmp_path / "page.html")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    (target,) = said["targets"]
+    assert (said["schema"], said["run"], target["name"]) == (1, trace.name, NAME)
+    assert said["spending"]["settled"]["calls"] == 5 and target["workers"]["check_step"] == 9.25
+    found = {n["trial"]["candidate"]["id"]: n for s in target["spots"] for n in s["nodes"]}
+    first = found["llm-1"]
+    assert first["gates"]["correctness"] == {
+        "status": "fail", "reason": "family zero: 3 of 8 values are nan", "scope": "piece"}
+    (repaired,) = first["children"]
+    assert (repaired["trial"]["candidate"]["id"], repaired["fate"]) == ("llm-2", "adopted")
+    assert repaired["exchange"] in {e["key"] for e in target["exchanges"]}
+    assert len(found) + 1 == len(nodes(trace))
