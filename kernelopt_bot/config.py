@@ -23,6 +23,8 @@ from kernelopt_bot.events.settings import Commands, Events, Runner
 
 FILES = (".kernelopt.yml", ".github/kernelopt.yml")
 """Where the configuration may be, relative to the root. Only one of them may exist."""
+LISTS = ("targets", "kernels")
+"""What a pull request's own file may say: which things are to be optimised. All else is policy."""
 
 REVIEWER = r"^@?[A-Za-z0-9][A-Za-z0-9-]{0,38}(/[A-Za-z0-9._-]{1,100})?$"
 IDENTIFIER = r"^[^\W\d]\w*$"
@@ -255,12 +257,12 @@ class Config(_Model):
     version: Literal[1] = Field(default=1, description="Version of this format.")
     roots: Annotated[tuple[Root, ...], Field(strict=False, max_length=200)] = Field(default=(), description=(
         "Folders of a repository with several projects. Each may have a .kernelopt.yml of its own that lists "
-        "`targets`, with paths that start at that folder, and nothing else."))
+        "`targets` and `kernels`, with paths that start at that folder, and nothing else."))
     environment: Environment = Field(default=Environment(), description="The interpreter that runs the models.")
     targets: Annotated[tuple[TargetConfig, ...], Field(strict=False, max_length=1000)] = Field(default=(), description=(
         "Models to optimise, beside those found by convention (class Model with get_inputs in its file)."))
     kernels: Annotated[tuple[KernelConfig, ...], Field(strict=False, max_length=1000)] = Field(
-        default=(), description="Standalone Triton kernels, for `kernelopt optimize PATH:KERNEL`.")
+        default=(), description="Standalone Triton kernels to optimise, beside those with a marker in their file.")
     artifact: Artifact = Field(default=Artifact(), description="Where adopted kernels are written.")
     levers: Annotated[tuple[LeverName, ...], Field(strict=False, min_length=1)] = Field(
         default=("kernel", "dispatch", "launch"), description=(
@@ -292,9 +294,9 @@ class Config(_Model):
             raise ValueError("each lever at most once")
         return value
 
-    @field_validator("targets")
+    @field_validator("targets", "kernels")
     @classmethod
-    def _targets(cls, value: tuple[TargetConfig, ...]) -> tuple[TargetConfig, ...]:
+    def _listed(cls, value: tuple[TargetConfig | KernelConfig, ...]) -> tuple[TargetConfig | KernelConfig, ...]:
         names = [t.name for t in value if t.name]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
@@ -310,15 +312,15 @@ class Traced:
     file: str = ""
     """Relative to the root; '' if there is none and all is default."""
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
-    files: Mapping[int, str] = field(default_factory=dict)
-    """Index of a target -> the file that lists it, where that is not `file`."""
+    files: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """(`targets` or `kernels`, index) -> the file that lists it, where that is not `file`."""
 
     def origin(self, path: tuple[str | int, ...]) -> str:
         """`.kernelopt.yml:12`, or `default`."""
         if path not in self.lines:
             return "default"
-        index = path[1] if path[0] == "targets" and len(path) > 1 else -1
-        return f"{self.files.get(index, self.file) if isinstance(index, int) else self.file}:{self.lines[path]}"
+        key, index = str(path[0]), path[1] if len(path) > 1 else -1
+        return f"{self.files.get((key, index), self.file) if isinstance(index, int) else self.file}:{self.lines[path]}"
 
 
 def load(root: Path) -> Config:
@@ -346,14 +348,14 @@ def parse(text: str, name: str) -> Traced:
 
 
 def parse_targets(text: str, name: str, *, alone: bool = False) -> Traced:
-    """Only the `targets:` of the file `name`; its other keys are the policy's and are not looked at. `alone`: the file
-    is that of a folder under `roots`, where they are mistakes. Raises InputError as `parse` does."""
+    """Only `targets:` and `kernels:` of the file `name`; its other keys are the policy's and are not looked at.
+    `alone`: the file is that of a folder under `roots`, where they are mistakes. Raises InputError as `parse` does."""
     document, data = _mapping(text, name)
-    if alone and (other := sorted(set(data) - {"targets", "version"}, key=str)):
+    if alone and (other := sorted(set(data) - {*LISTS, "version"}, key=str)):
         raise InputError(f'unknown key "{other[0]}"', where=f"{name}:{document.line((other[0],))}",
-                         fix="list only `targets` here; what else holds is in the root's configuration")
-    kept = {key: value for key, value in data.items() if key in ("targets", "version")}
-    lines = {path: line for path, line in document.lines.items() if path[0] == "targets"}
+                         fix="list only `targets` and `kernels` here; what else holds is in the root's configuration")
+    kept = {key: value for key, value in data.items() if key in (*LISTS, "version")}
+    lines = {path: line for path, line in document.lines.items() if path[0] in LISTS}
     return Traced(_validated(kept, document, name), name, lines)
 
 

@@ -29,11 +29,11 @@ gates:
   min_gain: 1.05
 ```
 
-Everything but `targets` is policy. On a runner it is read from the default branch only: what a pull request changes in
-it holds once it is merged, and a fork's changes nothing. `targets` are read from the pull request's head, as data that
-nobody vouches for. In a repository with several projects, `roots` names their folders; a `{FILES[0]}` in such a folder
-lists that project's `targets` and nothing else. `kernels` are for `kernelopt optimize` by
-hand ([inputs.md](inputs.md)).
+Everything but `targets` and `kernels` is policy. On a runner it is read from the default branch only: what a pull
+request changes in it holds once it is merged, and a fork's changes nothing. `targets` and `kernels`
+([inputs.md](inputs.md)) are read from the pull request's head, as data that nobody vouches for. In a repository with
+several projects, `roots` names their folders; a `{FILES[0]}` in such a folder lists that project's `targets` and
+`kernels` and nothing else.
 """
 
 

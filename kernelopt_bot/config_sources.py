@@ -1,4 +1,4 @@
-"""Which file says what: the policy from one place, the targets from another, and those of every folder under `roots`.
+"""Which file says what: the policy from one place, targets and kernels from another, and those of each of `roots`.
 
 What a pull request says about the policy is never read: its author must not set the budget, the gates, the jail or who
 may ask. Its targets are untrusted data.
@@ -10,7 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from kernelopt_bot.config import FILES, Config, TargetConfig, Traced, both_files, parse, parse_targets
+from kernelopt_bot.config import (
+    FILES,
+    LISTS,
+    Config,
+    KernelConfig,
+    TargetConfig,
+    Traced,
+    both_files,
+    parse,
+    parse_targets,
+)
 from kernelopt_bot.errors import InputError
 
 Reader = Callable[[str], bytes | None]
@@ -18,7 +28,7 @@ Reader = Callable[[str], bytes | None]
 
 
 def joined(policy: Reader, head: Reader) -> Traced:
-    """The policy of `policy` with the targets of `head`. Raises InputError for a faulty file in either.
+    """The policy of `policy` with the targets and kernels of `head`. Raises InputError for a faulty file in either.
 
     `Traced.file` is the policy's. With the same reader for both, it is the configuration of one commit or folder.
     """
@@ -28,7 +38,7 @@ def joined(policy: Reader, head: Reader) -> Traced:
 
 
 def listed(rules: Traced, head: Reader) -> Traced:
-    """The policy `rules` with the targets of `head`. Raises InputError for a faulty file in `head`."""
+    """The policy `rules` with the targets and kernels of `head`. Raises InputError for a faulty file in `head`."""
     found = _text(head, FILES)
     own = [("", parse_targets(found[1], found[0]))] if found else []
     return _with_targets(rules, [*own, *_below_roots(rules, head)])
@@ -44,7 +54,7 @@ def _below_roots(rules: Traced, head: Reader) -> list[tuple[str, Traced]]:
 
 
 def target_files(config: Config) -> tuple[str, ...]:
-    """Every file that may list targets under that policy."""
+    """Every file that may list targets and kernels under that policy."""
     return (*FILES, *(f"{root}/{FILES[0]}" for root in config.roots))
 
 
@@ -86,33 +96,43 @@ def _text(reader: Reader, names: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def _with_targets(rules: Traced, sources: list[tuple[str, Traced]]) -> Traced:
-    targets: list[TargetConfig] = []
-    lines = {path: line for path, line in rules.lines.items() if path[0] != "targets" or len(path) == 1}
-    files: dict[int, str] = {}
+    lines = {path: line for path, line in rules.lines.items() if path[0] not in LISTS or len(path) == 1}
+    files: dict[tuple[str, int], str] = {}
+    found: dict[str, tuple[TargetConfig | KernelConfig, ...]] = {
+        key: _together(key, sources, lines, files) for key in LISTS}
+    return replace(rules, config=rules.config.model_copy(update=found), lines=lines, files=files)
+
+
+def _together(key: str, sources: list[tuple[str, Traced]], lines: dict[tuple[str | int, ...], int],
+              files: dict[tuple[str, int], str]) -> tuple[TargetConfig | KernelConfig, ...]:
+    """The list `key` of all files; `lines` and `files` are filled. Raises InputError for a name that is there twice."""
+    together: list[TargetConfig | KernelConfig] = []
     for root, source in sources:
-        for index, target in enumerate(source.config.targets):
-            here = len(targets)
-            files[here] = source.file
-            lines |= {("targets", here, *path[2:]): line for path, line in source.lines.items()
-                      if path[:2] == ("targets", index)}
-            twice = next((i for i, t in enumerate(targets) if target.name and t.name == target.name), None)
+        for index, one in enumerate(getattr(source.config, key)):
+            here = len(together)
+            files[key, here] = source.file
+            lines |= {(key, here, *path[2:]): line for path, line in source.lines.items() if path[:2] == (key, index)}
+            twice = next((i for i, t in enumerate(together) if one.name and t.name == one.name), None)
             if twice is not None:
-                raise InputError(f"the name {target.name} is given to more than one target",
-                                 where=f"{source.file}:{lines[('targets', here)]}",
-                                 fix=f"{files[twice]}:{lines[('targets', twice)]} has it already: choose another")
-            targets.append(_below(target, root) if root else target)
-    return replace(rules, config=rules.config.model_copy(update={"targets": tuple(targets)}), lines=lines, files=files)
+                raise InputError(f"the name {one.name} is given to more than one target",
+                                 where=f"{source.file}:{lines[(key, here)]}",
+                                 fix=f"{files[key, twice]}:{lines[(key, twice)]} has it already: choose another")
+            together.append(_below(one, root) if root else one)
+    return tuple(together)
 
 
-def _below(target: TargetConfig, root: str) -> TargetConfig:
-    """The target with paths that start at the repository root."""
+def _below(one: TargetConfig | KernelConfig, root: str) -> TargetConfig | KernelConfig:
+    """The target or kernel with paths that start at the repository root."""
 
     def place(path: str) -> str:
         return str(PurePosixPath(root) / path)
 
-    changed = {"path": place(target.path)}
+    changed = {"path": place(one.path)}
     for name in ("inputs", "init", "wire"):
-        value = getattr(target, name)
+        value = getattr(one, name, "")
         if ":" in value:
             changed[name] = place(value)
-    return target.model_copy(update=changed)
+    if isinstance(one, KernelConfig) and one.record:
+        file, _, test = one.record.partition("::")
+        changed["record"] = f"{place(file)}::{test}"
+    return one.model_copy(update=changed)

@@ -97,3 +97,24 @@ def test_a_link_of_a_root_that_leaves_the_repository(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="leaves the repository") as caught:
         load_traced(root)
     assert "hunter2" not in str(caught.value)
+
+
+def test_kernels_come_from_the_head_and_from_each_root() -> None:
+    policy = {FILES[0]: POLICY + "kernels: [{path: old.py, kernel: k, inputs: f}]\n"}
+    head = {FILES[0]: "kernels:\n - {path: a.py, kernel: k, inputs: f}\n",
+            "services/a/.kernelopt.yml": "kernels:\n - {path: b.py, kernel: k, inputs: 'c.py:f'}\n"
+                                         " - {path: b.py, kernel: l, record: 'tests/test_b.py::test_l[a//b]'}\n"}
+    traced = of(policy, head)
+    top, inner, tested = traced.config.kernels
+    assert (top.path, top.inputs) == ("a.py", "f")
+    assert (inner.path, inner.inputs) == ("services/a/b.py", "services/a/c.py:f")
+    assert tested.record == "services/a/tests/test_b.py::test_l[a//b]"
+    assert traced.origin(("kernels", 0)) == f"{FILES[0]}:2"
+    assert traced.origin(("kernels", 2)) == "services/a/.kernelopt.yml:3"
+    assert of(policy, {}).config.kernels == ()
+
+
+def test_a_kernels_name_belongs_to_one_of_all_roots() -> None:
+    one = "kernels: [{name: k, path: b.py, kernel: k, inputs: f}]\n"
+    with pytest.raises(InputError, match="the name k is given to more than one"):
+        of({FILES[0]: POLICY}, {FILES[0]: one, "services/b/.kernelopt.yml": one})

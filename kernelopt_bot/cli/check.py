@@ -27,9 +27,13 @@ from kernelopt_bot.search.loading import load
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.run import device_of, exclusive, interpreter_of
 from kernelopt_bot.search.session import Session
+from kernelopt_bot.search.triton_check import DoesNotRun, launches_of
 from kernelopt_bot.targets.discover import Broken, Finder, by_hand, name_of, place
+from kernelopt_bot.targets.inventory import files
 from kernelopt_bot.targets.source import FolderSource
 from kernelopt_bot.targets.target import Target
+from kernelopt_bot.targets.triton_found import triton_targets
+from kernelopt_bot.targets.triton_kernels import TritonTarget, triton_by_hand
 
 MEASURE_S = 1.0
 """Enough for an idea of the time; gate 4 measures."""
@@ -50,6 +54,8 @@ class Checked:
     eager_ms: float | None = None
     """Median latency of an eager call in milliseconds."""
     notes: tuple[str, ...] = ()
+    launches: tuple[str, ...] = ()
+    """Of a Triton kernel, which has neither parameters nor outputs here: each distinct one, and how often."""
 
 
 @click.command("check")
@@ -63,8 +69,8 @@ class Checked:
 def command(specs: tuple[str, ...], root: Path, device: str, sandbox: str | None, as_json: bool) -> int:
     """Construct each TARGET and call it on its example inputs, in the jail; print shapes, dtypes and time.
 
-    A TARGET is a configured name or PATH[:CLASS]; without one, all that .kernelopt.yml lists. Exits with 2 if one
-    does not run.
+    A TARGET is a configured name, PATH[:CLASS], or PATH:KERNEL of a Triton kernel, whose launches are recorded instead;
+    without one, all that .kernelopt.yml lists and all kernels with a marker. Exits with 2 if one does not run.
     """
     top = root.resolve()
     config = overridden(load_traced(top).config, levers="", device=device, sandbox=sandbox, budget=None)
@@ -83,8 +89,8 @@ def wanted(specs: tuple[str, ...], root: Path) -> tuple[list[Target], list[Check
     """The targets, and those of the list whose files do not parse. Raises InputError: no such target, or none is
     listed."""
     if specs:
-        return distinct([by_hand(spec if not (root / spec.rpartition(":")[0]).is_file() else str(root / spec),
-                                 root=root)[1] for spec in specs]), []
+        places = [spec if not (root / spec.rpartition(":")[0]).is_file() else str(root / spec) for spec in specs]
+        return distinct([(triton_by_hand(p, root=root) or by_hand(p, root=root))[1] for p in places]), []
     traced, finder = load_traced(root), Finder(FolderSource(root))
     found: list[Target] = []
     broken: list[Checked] = []
@@ -93,6 +99,10 @@ def wanted(specs: tuple[str, ...], root: Path) -> tuple[list[Target], list[Check
             found.append(finder.by_config(t, place(traced, i)))
         except Broken as e:
             broken.append(Checked(t.name or name_of(t.path, t.entry), "", str(e)))
+    skipped: dict[str, str] = {}
+    kernels = triton_targets(finder, files(root, traced.config.artifact.root), traced, skipped)
+    found += [target for target, _ in kernels]
+    broken += [Checked(what, "", reason) for what, reason in skipped.items()]
     if not (found or broken):
         raise InputError("no target is listed", where=traced.file or str(root),
                          fix="name one (PATH:CLASS), or run `kernelopt init PATH:CLASS`")
@@ -121,6 +131,12 @@ def check(targets: list[Target], config: Config, root: Path, progress: Progress)
 
 
 def _one(session: Session, target: Target) -> Checked:
+    if isinstance(target, TritonTarget):
+        try:
+            launches, said = launches_of(session, target)
+        except DoesNotRun as e:
+            return Checked(target.name, session.inside, str(e))
+        return Checked(target.name, session.inside, launches=launches, notes=said)
     try:
         with session.model_worker("check") as worker:
             loaded = load(session, worker, target)
@@ -139,8 +155,6 @@ def _one(session: Session, target: Target) -> Checked:
         round(statistics.median(samples) * 1e3, 4) if samples else None, tuple(notes))
 
 
-
-
 def _meta(meta: dict[str, Any]) -> str:
     shape = ", ".join(str(n) for n in meta["shape"]) + ("," if len(meta["shape"]) == 1 else "")
     return f"({shape}) {meta['dtype']}"
@@ -151,7 +165,8 @@ def lines(c: Checked) -> list[str]:
     if c.error:
         return [f"{c.target}: does not run", *(f"  {line}" for line in c.error.splitlines())]
     return [f"{c.target}: runs on {c.device}",
-            f"  parameters: {c.parameters:,} ({c.parameter_bytes / 2**20:.1f} MiB)",
+            *([f"  parameters: {c.parameters:,} ({c.parameter_bytes / 2**20:.1f} MiB)"] if not c.launches else []),
+            *(f"  launch  {x}" for x in c.launches),
             *(f"  input   {i}" for i in c.inputs), *(f"  output  {o}" for o in c.outputs),
             *([f"  eager:  {c.eager_ms:g} ms a call"] if c.eager_ms is not None else []),
             *(f"  note:   {n}" for n in c.notes)]

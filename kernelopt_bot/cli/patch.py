@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kernelopt_bot import process
+from kernelopt_bot.publish.edits import edits_of
 from kernelopt_bot.publish.files import read_folder
 from kernelopt_bot.report.facts import faster
 from kernelopt_bot.report.write import write_whole
@@ -18,17 +19,18 @@ NAME = "kernelopt.patch"
 
 
 def write_patch(output: Path, run: RunResult, root: Path, repository: Repository, head: str) -> Path | None:
-    """`output/kernelopt.patch` against the commit `head`: the artifacts below `root`, and the call sites of `wire`.
+    """`output/kernelopt.patch` against the commit `head`: the artifacts below `root`, the call sites of `wire`, and the
+    edits of Triton kernels.
 
     None, and no file, where nothing is faster. Raises InputError for files that may not be published, Unavailable for a
     folder that cannot be written, ProcessError.
     """
     (output / NAME).unlink(missing_ok=True)
     adopted = [(r.target, r.artifact) for r in faster(run) if r.artifact]
-    if not adopted:
+    if not faster(run):
         return None
     read = reader_of(repository, head)
-    new = dict(wire(adopted, read).files)
+    new = {**wire(adopted, read).files, **edits_of(run, read, read, lambda path, kernel, text: True).files}
     for _, artifact in adopted:
         new |= read_folder(root, artifact)
     old = {path: text for path in new if (text := read(path)) is not None}

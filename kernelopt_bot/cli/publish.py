@@ -25,6 +25,7 @@ from kernelopt_bot.publish.board import board
 from kernelopt_bot.publish.bundle import Bundle
 from kernelopt_bot.publish.call_sites import call_sites
 from kernelopt_bot.publish.dashboard import Dashboard
+from kernelopt_bot.publish.edits import edits_there
 from kernelopt_bot.publish.github import GitHubForge
 from kernelopt_bot.publish.publication import Published
 from kernelopt_bot.publish.reading import facts_of, policy_at
@@ -129,7 +130,8 @@ def _published(forge: GitHubForge, here: Workflow, job: Job, config: Config, hel
         return Published("reported", reason="publication is switched off")
     # Only what this release would have written for this job came so far, and only a gain changes a call site.
     wiring = call_sites(forge.github, job.head_sha, config, [(r, r.artifact) for r in faster(held.run) if r.artifact])
-    found = Found(held.run, held.root, held.account.ended, held.account.swept)
+    edits = edits_there(held.run, forge.github, job.head_sha, job.source_branch or job.default_branch, config)
+    found = Found(held.run, held.root, held.account.ended, held.account.swept, edits)
     return publish(forge, job, config, found, wiring, whole_report=here.url)
 
 

@@ -14,8 +14,10 @@ from kernelopt_bot.events.job import Job
 from kernelopt_bot.publish.call_sites import call_sites
 from kernelopt_bot.publish.carried import carried
 from kernelopt_bot.publish.content import branch_name, gone, publication
+from kernelopt_bot.publish.edits import Edits
 from kernelopt_bot.publish.github import GitHubForge
-from kernelopt_bot.publish.opened import offered, ours
+from kernelopt_bot.publish.key import trailers_of
+from kernelopt_bot.publish.opened import edited, offered, ours
 from kernelopt_bot.publish.publication import Forge, Publication, Published, Withdrawal
 from kernelopt_bot.publish.removal import Declined, removable
 from kernelopt_bot.publish.rest import Rest
@@ -38,6 +40,8 @@ class Found:
     searched: tuple[str, ...]
     """Targets whose search came to its end."""
     swept: Swept = field(default_factory=Swept)
+    edits: Edits = field(default_factory=Edits)
+    """Of Triton kernels, proved against the job's commit."""
 
 
 def branch_of(job: Job, prefix: str) -> str:
@@ -65,7 +69,8 @@ def published(forge: Forge, job: Job, config: Config, found: Found, wiring: Wiri
         base_sha=job.head_sha, branch_prefix=wanted.branch_prefix, subject=wanted.commit_message, labels=wanted.labels,
         draft=wanted.draft, sweep=_sweep(job), reviewers=wanted.reviewers,
         author=pull.author if pull and not pull.bot else "", whole_report=whole_report, wiring=wiring, looked=looked,
-        artifact_root=config.artifact.root, removed=removed, proposals=found.swept.proposals)
+        artifact_root=config.artifact.root, removed=removed, proposals=found.swept.proposals, edits=found.edits)
+    stay = (*(f"{target}: {why}" for target, why in found.edits.left), *stay)
     if new is not None:
         made = forge.publish(new)
         if github is not None and made.operation in ("created", "updated") and not job.number:
@@ -76,7 +81,8 @@ def published(forge: Forge, job: Job, config: Config, found: Found, wiring: Wiri
                      artifact_root=config.artifact.root)
         if ended is not None and (done := github.withdraw(ended)).operation == "closed":
             return replace(done, notes=stay)
-    return Published("reported", reason=UNCHANGED, notes=stay)
+    left = "; ".join(f"{target}: {why}" for target, why in found.edits.left)
+    return Published("reported", reason=left or UNCHANGED, notes=() if left else stay)
 
 
 def source_closed(forge: GitHubForge, job: Job, config: Config) -> Published:
@@ -155,8 +161,10 @@ def _supersede(forge: GitHubForge, new: Publication, made: Published, config: Co
             if pull["base"]["ref"] != new.base_ref or pull["head"]["ref"] == new.branch:
                 continue
             there = offered(forge.github, pull["base"]["sha"], pull["head"]["sha"], config.artifact.root)
-            if there and there <= covered:
-                detail = f"Pull request #{made.number} has newer kernels for {', '.join(sorted(there))[:300]}."
+            edits = edited(forge.github, pull["head"]["sha"])
+            if (there or edits) and there <= covered and edits <= trailers_of(new.commit_message).edits:
+                what = [*sorted(there), *(["the same Triton kernels"] if edits else [])]
+                detail = f"Pull request #{made.number} has newer kernels for {', '.join(what)[:300]}."
                 forge.withdraw(Withdrawal(pull["head"]["ref"], "superseded", detail))
                 said.append(f"pull request #{pull['number']} is superseded and closed")
     except UserError as e:

@@ -20,6 +20,7 @@ from kernelopt_bot.events.payload import from_environment
 from kernelopt_bot.events.policy import authorise
 from kernelopt_bot.events.settings import Events, Policy
 from kernelopt_bot.process import redact
+from kernelopt_bot.publish.edits import edits_here, edits_there
 from kernelopt_bot.publish.github import GitHubForge
 from kernelopt_bot.publish.local import LocalForge
 from kernelopt_bot.publish.opened import opened
@@ -149,5 +150,8 @@ def _published(where: str, forge: GitHubForge | None, repository: Repository, jo
     if job.pull_request and job.pull_request.fork:
         return Published("reported", reason="the pull request comes from a fork")
     wiring = wire([(r.target, r.artifact) for r in faster(run) if r.artifact], reader_of(repository, job.head_sha))
-    found = Found(run, folder / "bundle", tuple(r.target.name for r in run.results if ended(r)), swept)
+    branch = job.source_branch or job.default_branch
+    edits = (edits_there(run, forge.github, job.head_sha, branch, config) if forge is not None
+             else edits_here(run, repository, job.head_sha, branch, config))
+    found = Found(run, folder / "bundle", tuple(r.target.name for r in run.results if ended(r)), swept, edits)
     return published(forge or LocalForge(Path.cwd(), output), job, config, found, wiring)

@@ -23,9 +23,10 @@ from kernelopt_bot.search.sweep import Held
 from kernelopt_bot.search.sweeping import Sweeping, dated, rooms_of, sweep_all
 from kernelopt_bot.targets.discover import Broken, Finder, place, unique
 from kernelopt_bot.targets.git import open_repository
-from kernelopt_bot.targets.inventory import inventory
+from kernelopt_bot.targets.inventory import files, inventory
 from kernelopt_bot.targets.source import FolderSource
 from kernelopt_bot.targets.target import Target
+from kernelopt_bot.targets.triton_found import triton_targets
 
 
 @click.command("sweep")
@@ -76,7 +77,8 @@ def held_at(root: Path, artifact_root: str) -> tuple[Held, ...]:
 
 
 def targets_in(root: Path, traced: Traced) -> list[Target]:
-    """Those listed and those by convention, with unique names. Raises InputError for one that is listed wrongly."""
+    """Those listed, those by convention and marked kernels, with unique names. Raises InputError for one that is listed
+    wrongly."""
     finder = Finder(FolderSource(root))
     found: dict[tuple[str, str], Target] = {}
     for index, wanted in enumerate(traced.config.targets):
@@ -91,7 +93,11 @@ def targets_in(root: Path, traced: Traced) -> list[Target]:
             target_ = finder.by_convention(f.path, f.name)
             if isinstance(target_, Target):
                 found[f.path, f.name] = target_
-    return list(unique(found.values()))
+    skipped: dict[str, str] = {}
+    kernels = triton_targets(finder, files(root, traced.config.artifact.root), traced, skipped)
+    for what, reason in skipped.items():
+        click.echo(redact(f"note: {what} is left out: {reason}"), err=True)
+    return list(unique([*found.values(), *(target for target, _ in kernels)]))
 
 
 def _show(done: Sweeping, output: Path, *, dry_run: bool, as_json: bool) -> None:

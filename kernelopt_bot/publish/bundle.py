@@ -4,9 +4,11 @@
     report.json, report.md, *.svg   what people read
     account.json                    which searches ended, what became of committed artifacts, a sweep's proposals
     artifacts/ROOT/TARGET/...       what would be committed
+    edits/TARGET.py                 the file of a Triton kernel, as it would be committed
 
 `read` takes nothing on trust: names come from a list, links and special files are refused, sizes and counts are limited
-before anything is read, and of an artifact only what this release renders anew from plan and kernel is let through.
+before anything is read, and of an artifact only what this release renders anew from plan and kernel is let through. An
+edit is for `publish.edits`, which has the file that it is meant for.
 Figures are shown and never decide anything here.
 """
 
@@ -19,7 +21,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -43,6 +45,7 @@ from kernelopt_bot.search.committed import read as read_artifact
 from kernelopt_bot.search.result import RunResult, TargetResult
 from kernelopt_bot.search.sweep import Swept
 from kernelopt_bot.search.sweeping import ended
+from kernelopt_bot.targets.triton_kernels import TritonTarget
 
 MAX_FILES = 2000
 MAX_BYTES = 96 << 20
@@ -50,10 +53,11 @@ LIMITS = {"bundle.json": 64 << 10, "account.json": 4 << 20, "report.json": 64 <<
 """Bytes of each file at the top; charts and the files of artifacts have their own."""
 MAX_CHART = 2 << 20
 MAX_FILE = 4 << 20
+MAX_EDIT = 1 << 20
 _CHART = re.compile(r"[A-Za-z0-9_-]{1,300}\.svg", re.ASCII)
 _ARTIFACT = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}", re.ASCII)
 _PLAIN = re.compile(r"[ -~]{0,300}")
-_FOLDER = "artifacts"
+_FOLDER, _EDITS = "artifacts", "edits"
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,8 @@ def write(folder: Path, job: Job, run: RunResult, report: Report, artifacts: Pat
         if r.artifact and is_faster(r):
             for name, content in read_folder(artifacts, r.artifact).items():
                 write_whole(folder / _FOLDER / name, content)
+        if is_faster(r) and r.edits:
+            write_whole(folder / _edit_of(r), r.edits[r.target.path])
     write_report(report, folder)
     account = Account(tuple(r.target.name for r in run.results if ended(r)), swept or Swept())
     write_whole(folder / "account.json", _ACCOUNT.dump_json(account, indent=1))
@@ -138,16 +144,27 @@ def _read(folder: Path, scratch: Path, job: Job, artifact_root: str) -> Bundle:
     if {t.name for t in summary.faster} != {r.target.name for r in faster(run)}:
         raise _refused("its figures and what it calls faster differ", "report.json")
     account = _account(folder, run, job, artifact_root)
-    artifacts = {}
-    for r in run.results:
-        if is_faster(r) and r.artifact:
+    artifacts: dict[str, Mapping[str, str]] = {}
+    edits: dict[str, bytes] = {}
+    for r in faster(run):
+        if isinstance(r.target, TritonTarget):
+            _passed(r)
+            edits[_edit_of(r)] = _content(folder / _edit_of(r), MAX_EDIT)
+        if r.artifact:
             _passed(r)
             artifacts[r.artifact] = _artifact(folder / _FOLDER, r, artifact_root)
-    _no_others(folder / _FOLDER, artifacts)
+    _no_others(folder, artifacts, edits)
+    run = replace(run, results=tuple(
+        replace(r, edits={r.target.path: edits[at]}) if (at := _edit_of(r)) in edits else r for r in run.results))
     for path, texts in artifacts.items():
         for name, content in texts.items():
             write_whole(scratch / path / name, content.encode())
     return Bundle(run, summary, scratch, account)
+
+
+def _edit_of(r: TargetResult) -> str:
+    """Place in the bundle; a target's name is a plain word."""
+    return f"{_EDITS}/{r.target.name}.py"
 
 
 def _refused(what: str, where: str) -> InputError:
@@ -171,7 +188,7 @@ def _listed(folder: Path) -> None:
             count += 1
             if count > MAX_FILES:
                 raise _refused(f"over {MAX_FILES} files", relative)
-            if stat.S_ISDIR(status.st_mode) and relative.split("/")[0] == _FOLDER:
+            if stat.S_ISDIR(status.st_mode) and relative.split("/")[0] in (_FOLDER, _EDITS):
                 stack.append(Path(entry.path))
                 continue
             if not stat.S_ISREG(status.st_mode):
@@ -191,6 +208,8 @@ def _limit(relative: str) -> int:
         return MAX_CHART
     if relative.startswith(f"{_FOLDER}/"):
         return MAX_FILE
+    if relative.startswith(f"{_EDITS}/"):
+        return MAX_EDIT
     raise _refused("a file that no bundle has", relative)
 
 
@@ -248,7 +267,7 @@ def _account(folder: Path, run: RunResult, job: Job, artifact_root: str) -> Acco
 
 def _artifact(folder: Path, r: TargetResult, artifact_root: str) -> Mapping[str, str]:
     """The artifact's texts, by their paths in it, as this release renders them."""
-    if r.artifact != f"{artifact_root}/{r.target.name}":
+    if r.artifact != f"{artifact_root}/{r.target.name}" or isinstance(r.target, TritonTarget):
         raise _refused("an artifact at another place than the policy's artifact.root", r.artifact)
     at = folder
     for part in PurePosixPath(r.artifact).parts:
@@ -309,9 +328,10 @@ def _plain(*groups: Sequence[Any]) -> None:
             raise Modified("manifest.json", f"{value!r:.60} is no plain word")
 
 
-def _no_others(folder: Path, artifacts: Mapping[str, Any]) -> None:
-    """Raises InputError for a file below `folder` that belongs to no faster target."""
-    for path in folder.rglob("*") if folder.is_dir() else ():
+def _no_others(folder: Path, artifacts: Mapping[str, Any], edits: Mapping[str, bytes]) -> None:
+    """Raises InputError for a file of an artifact, or an edit, that belongs to no faster target."""
+    known = tuple(f"{_FOLDER}/{artifact}/" for artifact in artifacts)
+    for path in (p for below in (_FOLDER, _EDITS) for p in (folder / below).rglob("*")):
         relative = path.relative_to(folder).as_posix()
-        if not path.is_dir() and not any(relative.startswith(f"{a}/") for a in artifacts):
+        if not path.is_dir() and not relative.startswith(known) and relative not in edits:
             raise _refused("a file of no faster target", relative)

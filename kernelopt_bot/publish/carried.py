@@ -18,10 +18,11 @@ _LONGEST = 4 << 20
 
 def carried(rest: Rest, branch: str, into: str, number: int, artifact_root: str) -> Publication | None:
     """The publication on `branch` for `into`, with title and body of pull request `number`; None where the branch is
-    not ours as it stands, or offers nothing there. Only files below `artifact_root` go along. Raises UserError."""
+    not ours as it stands, offers nothing there, or edits a Triton kernel, which only a search proves. Only files below
+    `artifact_root` go along. Raises UserError."""
     branches = Branches(rest)
     tip, base = branches.tip(branch), branches.sha(into)
-    if tip is None or not tip.ours or not base:
+    if tip is None or not tip.ours or not base or tip.trailers.edits:
         return None
     files: dict[str, bytes] = {}
     targets = sorted(offered(rest, base, tip.sha, artifact_root))

@@ -9,7 +9,7 @@ from kernelopt_bot.publish import shown
 from kernelopt_bot.publish.permission import needing
 from kernelopt_bot.publish.rest import Json, Rest
 from kernelopt_bot.publish.seen import UNFINISHED, Seen, State
-from kernelopt_bot.report.summary import gain_words
+from kernelopt_bot.report.summary import TargetSummary, gain_words
 from kernelopt_bot.report.text import shorten, visible
 
 NAME = "KernelOPT"
@@ -64,10 +64,14 @@ def notes_of(seen: Seen) -> tuple[Annotation, ...]:
                 t.line,
                 "notice" if good else "warning",
                 f"{shorten(t.entry, _TITLE - 30)} {'can be faster' if good else 'could not be optimised'}",
-                f"{gain_words(t)}. The files that do it are in {t.artifact}." if good else t.reason,
+                f"{gain_words(t)}. {_where(t)}" if good else t.reason,
             )
         )
     return tuple(found)
+
+
+def _where(t: TargetSummary) -> str:
+    return "The edit is of this file." if t.kernel else f"The files that do it are in {t.artifact}."
 
 
 class CheckRun:

@@ -10,6 +10,7 @@ from pathlib import Path
 from kernelopt_bot import __version__
 from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
 from kernelopt_bot.errors import InputError
+from kernelopt_bot.publish.edits import Edits
 from kernelopt_bot.publish.files import check_files, read_folder
 from kernelopt_bot.publish.key import content_key, with_key
 from kernelopt_bot.publish.publication import Publication, Withdrawal
@@ -53,6 +54,7 @@ def publication(
     artifact_root: str = "",
     removed: Mapping[str, tuple[str, ...]] | None = None,
     proposals: Sequence[Proposal] = (),
+    edits: Edits | None = None,
 ) -> Publication | None:
     """The branch, the files and the words; None if no target got faster and nothing is removed.
 
@@ -62,21 +64,24 @@ def publication(
     `base_may_move`: the publication still holds when `base_ref` has left `base_sha`; always so without a causing pull
     request. `reviewers` and `author`: see `Publication`. `whole_report` is the address of everything that the body has
     no room for. `wiring`: changes of call sites, made from the files of `base_sha`. `looked`, `artifact_root`: see
-    `Publication`. `removed`: artifact -> its files, which go away; `proposals` say why. Raises InputError for files
-    that may not be published.
+    `Publication`. `removed`: artifact -> its files, which go away; `proposals` say why. `edits`: of Triton kernels,
+    proved against `base_sha`. Raises InputError for files that may not be published.
     """
-    removed = removed or {}
-    results = faster(run)
-    results = tuple(r for r in results if r.artifact)
+    removed, edits = removed or {}, edits or Edits()
+    results = tuple(r for r in faster(run) if r.artifact or r.target.name in edits.targets)
     if not (results or removed):
         return None
     files: dict[str, bytes] = {}
     for r in results:
-        files |= read_folder(root, r.artifact)
+        files |= read_folder(root, r.artifact) if r.artifact else {}
     wiring = wiring or Wiring({}, ())
     if clash := sorted(files.keys() & wiring.files.keys()):
         raise InputError("a call site lies in an artifact", where=clash[0][:200], fix="correct `wire` of this target")
     files |= wiring.files
+    if both := sorted(files.keys() & edits.files.keys()):
+        raise InputError("a file is to be edited for two reasons", where=both[0][:200],
+                         fix="move the Triton kernel out of the file that `wire` names")
+    files |= edits.files
     check_files(files)
     gone_files = tuple(sorted(path for paths in removed.values() for path in paths))
     if both := sorted(files.keys() & set(gone_files)):
@@ -88,18 +93,18 @@ def publication(
     why = [p for p in proposals if p.artifact in removed or p.artifact in {r.artifact for r in results}]
     lines = [*(_one_line_of(r) for r in results), *(_defused(one_line(f"{p.artifact}: {_words(p)}")) for p in why)]
     message = environment("publish").get_template("commit.txt.j2").render(
-        subject=title, lines=lines, gates=bool(results))
+        subject=title, lines=lines, gates=bool(results), folders=any(r.artifact for r in results))
     return Publication(
         branch=branch_name(run, branch_prefix, sweep=sweep),
         base_ref=base_ref,
         base_sha=base_sha,
         title=title,
-        body=_body(results, report, note, whole_report, wiring, (_proposed(why), tuple(removed))),
-        commit_message=with_key(message, content_key(results, gone_files)),
+        body=_body(results, report, note, whole_report, wiring, (_proposed(why), tuple(removed)), edits),
+        commit_message=with_key(message, content_key(results, gone_files, edits.before), edits.targets),
         files=files,
         labels=labels,
         draft=draft,
-        replaced=tuple(f"{r.artifact}/kernels" for r in results),
+        replaced=tuple(f"{r.artifact}/kernels" for r in results if r.artifact),
         removed=gone_files,
         looked=looked,
         artifact_root=artifact_root,
@@ -155,11 +160,15 @@ def _proposed(proposals: Sequence[Proposal]) -> tuple[Block, ...]:
 
 
 def _body(results: tuple[TargetResult, ...], report: Report, note: str, whole_report: str, wiring: Wiring,
-          swept: tuple[tuple[Block, ...], tuple[str, ...]]) -> str:
+          swept: tuple[tuple[Block, ...], tuple[str, ...]], edits: Edits) -> str:
     template = environment("publish").get_template("pull_request.md.j2")
+    models = [r for r in results if r.artifact]
     values: Mapping[str, str] = {
         "first_screen": _markdown(tuple(_headline(r) for r in results)),
-        "folders": markdown.inline(_folders([r.artifact for r in results])),
+        "folders": markdown.inline(_folders([r.artifact for r in models])),
+        "edited": markdown.inline(_folders(sorted(edits.files))),
+        "many": "s" if len(edits.made) > 1 else "",
+        "patches": _markdown(tuple(Code(e.patch, "diff") for e in edits.made)),
         "proposed": _markdown(swept[0]),
         "removed": markdown.inline(_folders(swept[1])),
         "imports": _markdown(tuple(
@@ -167,12 +176,12 @@ def _body(results: tuple[TargetResult, ...], report: Report, note: str, whole_re
             if a.rpartition("/")[2] not in wiring.wired)),
         "wired_files": markdown.inline(_folders(sorted(wiring.files))),
         "call_sites": _markdown(_call_sites(
-            [r for r in results if r.target.name not in wiring.wired])),
+            [r for r in models if r.target.name not in wiring.wired])),
         "wired": _markdown(_wired(wiring)),
         "repository_note": markdown.inline((note,)) if note else "",
         "whole_report": whole_report if re.fullmatch(r"https?://[^\s<>()]+", whole_report) else "",
         "release": __version__,
-        "changes": markdown.blocks_to_markdown((Bullets(tuple(_change(r) for r in results)),)) if results else "",
+        "changes": markdown.blocks_to_markdown((Bullets(tuple(_change(r) for r in models)),)) if models else "",
     }
     frame = template.render(report="", **values)
     return template.render(report=markdown.render(report, limit=markdown.BODY_LIMIT - len(frame)), **values)

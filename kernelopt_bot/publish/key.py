@@ -20,12 +20,15 @@ from kernelopt_bot.search.result import TargetResult, Trial
 _TRAILER = "KernelOPT-Key"
 _LINE = re.compile(rf"^{_TRAILER}: ([0-9a-f]{{64}})$", re.MULTILINE)
 _MORE = re.compile(r"^KernelOPT-(Tree|Base): ([0-9a-f]{16,64})$", re.MULTILINE)
+_EDITS = "KernelOPT-Edits"
+_EDITED = re.compile(rf"^{_EDITS}: ([0-9a-f ]{{16,20000}})$", re.MULTILINE)
 _ENVIRONMENT = ("torch", "triton", "device", "capability")
 
 
-def content_key(results: Iterable[TargetResult], removed: Iterable[str] = ()) -> str:
+def content_key(results: Iterable[TargetResult], removed: Iterable[str] = (),
+                before: Mapping[str, bytes] | None = None) -> str:
     """SHA-256, in hexadecimal, over the adopted pieces, the verified inputs, the device and the versions; `removed` are
-    paths that go away."""
+    paths that go away, `before` the files that are edited in place, as they are before it."""
     what: list[Any] = [
         {
             "path": r.target.path,
@@ -40,12 +43,16 @@ def content_key(results: Iterable[TargetResult], removed: Iterable[str] = ()) ->
     ]
     if gone := sorted(removed):
         what.append({"removed": gone})
+    if before:
+        what.append({"edited": {path: hashlib.sha256(text).hexdigest() for path, text in before.items()}})
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
-def with_key(message: str, key: str) -> str:
-    """The commit message with the key as its last trailer."""
-    return f"{message.rstrip()}\n\n{_TRAILER}: {key}\n"
+def with_key(message: str, key: str, edited: Iterable[str] = ()) -> str:
+    """The commit message with the key as its last trailer; `edited`: targets whose files are edited in place."""
+    names = " ".join(base_name(name) for name in sorted(edited))
+    more = f"{_EDITS}: {names}\n" if names else ""
+    return f"{message.rstrip()}\n\n{more}{_TRAILER}: {key}\n"
 
 
 def key_of(message: str) -> str:
@@ -63,6 +70,8 @@ class Trailers:
     """The SHA of its tree: an amended or rebased commit keeps our words, and has another tree."""
     base: str = ""
     """`base_name` of the branch that it was made for."""
+    edits: frozenset[str] = frozenset()
+    """`base_name` of each target whose file it edits in place."""
 
 
 def with_trailers(message: str, *, tree: str, base_ref: str) -> str:
@@ -73,11 +82,13 @@ def with_trailers(message: str, *, tree: str, base_ref: str) -> str:
 def trailers_of(message: str) -> Trailers:
     """What is read of a commit's message; the last of each counts."""
     more = dict(_MORE.findall(message))
-    return Trailers(key_of(message), more.get("Tree", ""), more.get("Base", ""))
+    edits = _EDITED.findall(message)
+    return Trailers(key_of(message), more.get("Tree", ""), more.get("Base", ""),
+                    frozenset(edits[-1].split()) if edits else frozenset())
 
 
 def base_name(ref: str) -> str:
-    """A branch's name for a commit's message: names of branches may hold mentions and references."""
+    """A branch's or a target's name for a commit's message: names may hold mentions and references."""
     return hashlib.sha256(ref.encode()).hexdigest()[:16]
 
 

@@ -111,7 +111,10 @@ class Lifecycle:
         if not asked.looked or pull is None or tip is None:
             return None
         there = offered(self._rest, str(pull["base"]["sha"]), tip.sha, asked.artifact_root)
-        if not (others := sorted(there - set(asked.looked))):
+        others = sorted(there - set(asked.looked))
+        if tip.trailers.edits - {base_name(name) for name in asked.looked}:
+            others.append("a Triton kernel")
+        if not others:
             return None
         why = (f"pull request #{pull['number']} offers kernels for {', '.join(others)[:300]}, which this run did not "
                "look at: merge or close it first")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelopt_bot.config import Config
 from kernelopt_bot.errors import UserError
+from kernelopt_bot.publish.key import trailers_of
 from kernelopt_bot.publish.rest import Json, Rest
 from kernelopt_bot.publish.trees import MOST_FILES, files_between
 from kernelopt_bot.search.sweep import Opened
@@ -43,3 +44,10 @@ def offered(rest: Rest, base: str, head: str, artifact_root: str) -> frozenset[s
     below = [str(f["filename"]).removeprefix(f"{artifact_root}/") for f in files
              if str(f["filename"]).startswith(f"{artifact_root}/")]
     return frozenset(name.partition("/")[0] for name in below if "/" in name)
+
+
+def edited(rest: Rest, head: str) -> frozenset[str]:
+    """The targets whose files a commit of ours edits in place, each as `key.base_name` names it; none of another's
+    commit. Raises UserError."""
+    commit = rest.request("GET", f"git/commits/{head}", doing="reading the branch")
+    return trailers_of(str(commit["message"])).edits

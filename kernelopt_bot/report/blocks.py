@@ -80,7 +80,7 @@ class Code:
     """`language` is one of ours, never user text. `cut` counts lines that a length limit took away."""
 
     text: str
-    language: Literal["", "python", "shell", "text"] = ""
+    language: Literal["", "diff", "python", "shell", "text"] = ""
     cut: int = 0
 
 

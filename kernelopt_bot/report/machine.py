@@ -22,6 +22,7 @@ from kernelopt_bot.report.facts import (
 )
 from kernelopt_bot.report.section import call_site
 from kernelopt_bot.search.result import Comparison, RunResult, TargetResult, Trial
+from kernelopt_bot.targets.triton_kernels import TritonTarget
 
 SCHEMA = 1
 _FULL_SOURCES = 50
@@ -99,6 +100,9 @@ def _target(r: TargetResult) -> dict[str, Any]:
         "entry": r.target.entry,
         "mode": r.target.mode,
         "origin": r.target.origin,
+        "kind": "triton" if isinstance(r.target, TritonTarget) else "module",
+        "record": r.target.record if isinstance(r.target, TritonTarget) else "",
+        "edits": sorted(r.edits),
         "inputs": r.target.inputs,
         "init": r.target.init,
         "inputs_origin": r.inputs_origin,

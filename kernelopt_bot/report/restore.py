@@ -22,6 +22,7 @@ from kernelopt_bot.report.machine import SCHEMA
 from kernelopt_bot.report.summary import MOST_LINES, by_target
 from kernelopt_bot.search.result import Comparison, FirstCall, LeverGain, Noise, RunResult, TargetResult, Trial
 from kernelopt_bot.targets.target import Target
+from kernelopt_bot.targets.triton_kernels import TritonTarget
 
 LONGEST = 64 << 20
 """Bytes of a `report.json` that is read."""
@@ -92,6 +93,8 @@ class _Target(_Part):
     name: _Name
     path: _Text
     entry: _Text
+    kind: Literal["module", "triton"] = "module"
+    record: _Text = ""
     inputs: _Text
     init: _Text
     mode: Literal["inference"]
@@ -166,7 +169,7 @@ class _Report(_Part):
 
 
 def restore(text: bytes) -> RunResult:
-    """The result, without programs: they are in no report.
+    """The result, without programs and edits: they are in no report.
 
     Raises InputError for what is not JSON of the shape of `docs/report.schema.json`, for a number that is none, and for
     a target that is there twice.
@@ -201,11 +204,17 @@ def _results(report: _Report) -> Iterator[TargetResult]:
         yield _result(report, t, {name: found.get(t.name, []) for name, found in lists.items()})
 
 
+def _target(t: _Target) -> Target:
+    if t.kind == "triton":
+        return TritonTarget(t.name, t.path, t.entry, t.inputs, t.init, t.mode, t.origin, t.closure, line=t.line,
+                            record=t.record)
+    return Target(t.name, t.path, t.entry, t.inputs, t.init, t.mode, t.origin, t.closure, line=t.line)
+
+
 def _result(report: _Report, t: _Target, own: Mapping[str, list[Any]]) -> TargetResult:
     noise = own["noise"][0] if own["noise"] else None
     return TargetResult(
-        target=Target(t.name, t.path, t.entry, t.inputs, t.init, t.mode, t.origin, t.closure,
-                      line=t.line),
+        target=_target(t),
         program=None, profile=t.profile, trials=tuple(x.made() for x in own["gates"]),
         levers=tuple(LeverGain(x.lever, x.adopted, x.gain, x.reason) for x in own["levers"]),
         stitched=tuple(v.made() for v in t.stitched), headline=t.headline,

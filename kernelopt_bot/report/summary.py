@@ -47,6 +47,8 @@ class TargetSummary:
     """Made from the folder's name: readers paste it."""
     environment: str
     """`NVIDIA H200, torch 2.11.0, triton 3.6.0`; '' where unknown."""
+    kernel: bool = False
+    """A Triton kernel of the user's, whose file is edited in place; else a model, which gets an artifact."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def _target(data: Mapping[str, Any], t: Mapping[str, Any],
         _text(t["artifact"]),
         call_site(_text(t["artifact"])),
         environment_words(data["environment"].get(name, {})),
+        t.get("kind") == "triton",
     )
 
 

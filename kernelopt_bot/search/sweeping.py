@@ -26,6 +26,7 @@ from kernelopt_bot.search.sweep import NONE_OPEN, Held, Opened, Plan, Room, Swep
 from kernelopt_bot.search.verify import verify
 from kernelopt_bot.targets.git import Repository
 from kernelopt_bot.targets.target import Target
+from kernelopt_bot.targets.triton_kernels import TritonTarget
 
 LONGEST_REASON = 2000
 
@@ -124,7 +125,8 @@ def verify_each(waiting: Mapping[str, str], targets: Iterable[Target], config: C
                 deadline: Deadline = NEVER) -> tuple[tuple[Verified, ...], bool]:
     """Each artifact of `waiting` (folder -> why) by the gates on this machine, and whether an interruption ended it.
     One that cannot be verified here costs the others nothing."""
-    known = {t.name: t for t in targets}
+    # A kernel has no artifact: one of its name belongs to nothing.
+    known = {t.name: t for t in targets if not isinstance(t, TritonTarget)}
 
     def target_of(name: str) -> Target:
         if name not in known:

@@ -33,6 +33,7 @@ from kernelopt_bot.search.trials import Trials
 from kernelopt_bot.search.triton_calls import ASSUMED_MULTIPROCESSORS, Case, TritonConfig, case_of, device_kernel
 from kernelopt_bot.search.triton_space import space
 from kernelopt_bot.targets.triton_edit import Handle, NotEditable, Settings, edited, handle
+from kernelopt_bot.targets.triton_edit_check import reason_of
 from kernelopt_bot.targets.triton_kernels import TritonTarget, imported, kernels
 
 ARCH = 90
@@ -276,8 +277,7 @@ def _raced(work: Work, worker: Worker, passed: list[tuple[Idea, Trial]], place: 
     stays = [before[at].config(place.constexprs) for at, n in enumerate(picked) if n is None]
     configs += [c for c in dict.fromkeys(stays) if c not in configs]
     gain = timed.comparison
-    why = (f"KernelOPT {__version__}: {gain.speedup:.2f}x ({gain.low:.2f} to {gain.high:.2f}) over the former "
-           f"configuration on {work.versions['gpu']['name']}, over {len(before)} recorded launches")
+    why = reason_of(gain.speedup, gain.low, gain.high, str(work.versions["gpu"]["name"]), len(before))
     try:
         new = edited(work.text, work.target.entry, [Settings(dict(c.constexprs), c.num_warps, c.num_stages)
                                                     for c in configs], why)

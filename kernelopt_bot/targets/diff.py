@@ -1,11 +1,11 @@
-"""The targets that a change affects: those whose file, or anything it imports in the repository, differs."""
+"""The targets that a change affects: those whose files, or anything they import in the repository, differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from kernelopt_bot.config import FILES, TargetConfig, Traced
+from kernelopt_bot.config import FILES, KernelConfig, TargetConfig, Traced
 from kernelopt_bot.config_sources import Reader, joined, mapping_reader, target_files
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.targets.discover import ENTRY, HOW_TO_ADD, INPUTS, Broken, Finder, place, unique
@@ -13,7 +13,10 @@ from kernelopt_bot.targets.git import Repository, shown
 from kernelopt_bot.targets.marker import OFF, opts_out
 from kernelopt_bot.targets.source import CommitSource
 from kernelopt_bot.targets.target import Affected, Target
+from kernelopt_bot.targets.triton_found import triton_targets, without_marker
 
+Listed = TargetConfig | KernelConfig
+"""An entry of the configuration."""
 LISTED = 10
 """So many unaffected targets are named one by one; of more, only how many there are."""
 
@@ -26,7 +29,8 @@ def config_at(repository: Repository, commit: str) -> Traced:
 
 def config_for(repository: Repository, policy: str, head: str) -> Traced:
     """The policy as committed at `policy` (the default branch, which the author of a pull request cannot change) with
-    the `targets:` of `head`. Raises InputError: unknown revision, shallow clone without it, a faulty configuration."""
+    the `targets:` and `kernels:` of `head`. Raises InputError: unknown revision, shallow clone without it, a faulty
+    configuration."""
     return joined(_reader(repository, repository.commit(policy)), _reader(repository, repository.commit(head)))
 
 
@@ -92,15 +96,15 @@ def everything(repository: Repository, head: str, traced: Traced) -> Affected:
     return Affected(head_sha, head_sha, (), tuple(targets), tuple((shown(p), why) for p, why in skipped.items()))
 
 
-def unique_pairs(found: list[tuple[Target, TargetConfig | None]]) -> Iterator[tuple[Target, TargetConfig | None]]:
+def unique_pairs(found: list[tuple[Target, Listed | None]]) -> Iterator[tuple[Target, Listed | None]]:
     """The targets with unique names, each with the configuration that it comes from."""
     wanted = {(t.path, t.entry): c for t, c in found}
     return ((t, wanted[t.path, t.entry]) for t in unique(t for t, _ in found))
 
 
 def _all(finder: Finder, source: CommitSource, traced: Traced, skipped: dict[str, str]
-         ) -> list[tuple[Target, TargetConfig | None]]:
-    found: dict[tuple[str, str], tuple[Target, TargetConfig | None]] = {}
+         ) -> list[tuple[Target, Listed | None]]:
+    found: dict[tuple[str, str], tuple[Target, Listed | None]] = {}
     for index, wanted in enumerate(traced.config.targets):
         try:
             target = finder.by_config(wanted, place(traced, index))
@@ -119,12 +123,14 @@ def _all(finder: Finder, source: CommitSource, traced: Traced, skipped: dict[str
         candidate = finder.by_convention(path) if path.isprintable() else ""
         if isinstance(candidate, Target):
             found.setdefault((path, ENTRY), (candidate, None))
-    return list(found.values())
+    own = [path for path in source.paths if path.endswith(".py") and not path.startswith(artifacts)]
+    return [*found.values(), *triton_targets(finder, own, traced, skipped)]
 
 
-def _targets_before(repository: Repository, commit: str) -> tuple[TargetConfig, ...]:
+def _targets_before(repository: Repository, commit: str) -> tuple[Listed, ...]:
     try:
-        return config_at(repository, commit).config.targets
+        config = config_at(repository, commit).config
+        return *config.targets, *config.kernels
     except InputError:
         # It was not valid then, so nothing was configured by it.
         return ()
@@ -137,7 +143,7 @@ def _without_target(finder: Finder, path: str) -> dict[str, str]:
         return {path: f"does not parse: {finder.trees.broken[path]}"}
     models = finder.symbols.models(path)
     if not models:
-        return {}
+        return {path: why} if (why := without_marker(finder, path)) else {}
     answer = finder.by_convention(path)
     if finder.symbols.binds(path, INPUTS) and isinstance(answer, str):
         return {path: answer}

@@ -81,9 +81,8 @@ class Finder:
         return next((n.lineno for n in reversed(classes) if n.name == target.entry), 1)
 
     def closure_of(self, target: Target) -> Closure:
-        """Of the model's file and of those of its functions."""
-        elsewhere = [f.rpartition(":")[0] for f in (target.inputs, target.init) if ":" in f]
-        return self.graph.closure(target.path, *elsewhere)
+        """Of the target's file and of those of its functions, or of its test."""
+        return self.graph.closure(target.path, *(f for f in target.elsewhere if self.source.is_file(f)))
 
     def must_parse(self, path: str, where: str) -> None:
         if self.trees.get(path) is not None:

@@ -54,7 +54,7 @@ def inventory(root: Path, config: Config) -> Inventory:
     finder = Finder(FolderSource(root))
     listed = {(t.path, t.entry) for t in config.targets}
     found: list[Found] = []
-    for path in _files(root, config.artifact.root):
+    for path in files(root, config.artifact.root):
         tree = finder.trees.get(path)
         if tree is None:
             continue
@@ -67,7 +67,8 @@ def inventory(root: Path, config: Config) -> Inventory:
     return Inventory(tuple(found), tuple(sorted(finder.trees.broken.items())))
 
 
-def _files(root: Path, artifacts: str) -> Iterator[str]:
+def files(root: Path, artifacts: str) -> Iterator[str]:
+    """The Python files of `inventory`; `artifacts` is the folder of ours."""
     count = 0
     for here, folders, names in os.walk(root):
         below = Path(here).relative_to(root)

@@ -1,4 +1,4 @@
-"""A target: a model that can be optimised, found in source text."""
+"""A target: a model or a kernel that can be optimised, found in source text."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ class Target:
     """Where it is built, `path/to/file.py:function`: there the publication changes the call site."""
     line: int = 1
     """Of the class statement in `path`, from 1; 1 where the class is not written there."""
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """Files beside `path` that it takes to run it, whether they are there or not; POSIX."""
+        return tuple(f.rpartition(":")[0] for f in (self.inputs, self.init) if ":" in f)
 
 
 @dataclass(frozen=True)

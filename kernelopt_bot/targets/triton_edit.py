@@ -51,9 +51,9 @@ def handle(tree: ast.Module, kernel: str) -> Handle:
     found = kernels(tree)[kernel]
     tuner = found.decorators.get("autotune")
     if tuner is not None:
-        if not isinstance(tuner, ast.Call) or _configs(tuner) is None:
+        if not isinstance(tuner, ast.Call) or configs_of(tuner) is None:
             raise NotEditable("@triton.autotune without a list of configurations")
-        listed = _configs(tuner)
+        listed = configs_of(tuner)
         names = sorted({n for c in listed.elts for n in _entry(c)}) if isinstance(listed, ast.List) else []
         if isinstance(listed, ast.List) and any(_special(c) for c in listed.elts):
             raise NotEditable("the autotuner's configurations have hooks or options of their own")
@@ -75,8 +75,7 @@ def handle(tree: ast.Module, kernel: str) -> Handle:
 
 def edited(text: bytes, kernel: str, settings: Sequence[Settings], reason: str) -> bytes:
     """The file with these configurations, one without an autotuner. Raises NotEditable."""
-    bom = b"\xef\xbb\xbf" if text.startswith(b"\xef\xbb\xbf") else b""
-    body = text[len(bom):]
+    bom, body = body_of(text)
     tree = ast.parse(body)
     place = handle(tree, kernel)
     file = _File(body)
@@ -84,6 +83,12 @@ def edited(text: bytes, kernel: str, settings: Sequence[Settings], reason: str) 
             else _launched(file, place, settings, reason))
     _same_but(tree, made, kernel)
     return bom + made
+
+
+def body_of(text: bytes) -> tuple[bytes, bytes]:
+    """A file's byte order mark, if it has one, and the rest."""
+    bom = b"\xef\xbb\xbf" if text.startswith(b"\xef\xbb\xbf") else b""
+    return bom, text[len(bom):]
 
 
 class _File:
@@ -118,10 +123,10 @@ class _File:
 
 
 def _tuned(file: _File, tree: ast.Module, place: Handle, settings: Sequence[Settings], reason: str) -> bytes:
-    listed = _configs(place.node)
+    listed = configs_of(place.node)
     assert listed is not None
     old = listed.elts if isinstance(listed, ast.List) else []
-    texts = {_key(_settings(e)): file.text(e) for e in old}
+    texts = {_key(settings_of(e)): file.text(e) for e in old}
     spelled = _config_name(tree, place.node)
     margin = file.indent(place.node.lineno)
     inner = margin + (b"\t" if margin.startswith(b"\t") else b"    ")
@@ -190,7 +195,7 @@ def _blank(tree: ast.Module, kernel: str) -> str:
     """The tree with what may change taken out."""
     place = handle(tree, kernel)
     if place.kind == "autotune":
-        node = _configs(place.node)
+        node = configs_of(place.node)
         assert node is not None
         kept = [(ast.Constant(0) if a is node else a) for a in place.node.args]
         keywords = [ast.keyword(k.arg, ast.Constant(0) if k.value is node else k.value) for k in place.node.keywords]
@@ -219,7 +224,8 @@ def _launches(tree: ast.Module, kernel: str) -> Iterator[tuple[ast.Call, ast.stm
         stack += [(child, here) for child in ast.iter_child_nodes(node)]
 
 
-def _configs(tuner: ast.Call) -> ast.expr | None:
+def configs_of(tuner: ast.Call) -> ast.expr | None:
+    """What the autotuner gets as its configurations."""
     found = next((k.value for k in tuner.keywords if k.arg == "configs"), None)
     return found if found is not None else (tuner.args[0] if tuner.args else None)
 
@@ -233,7 +239,7 @@ def _entry(node: ast.expr) -> dict[str, ast.expr]:
             if isinstance(k, ast.Constant) and isinstance(k.value, str)}
 
 
-def _settings(node: ast.expr) -> Settings | None:
+def settings_of(node: ast.expr) -> Settings | None:
     """What an entry of the list says, where it is plain."""
     if not isinstance(node, ast.Call) or len(node.args) != 1 or not isinstance(node.args[0], ast.Dict):
         return None

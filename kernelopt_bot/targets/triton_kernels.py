@@ -17,11 +17,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from kernelopt_bot.config import FILES, KernelConfig, load_traced, nearest
 from kernelopt_bot.contract.body import dotted
 from kernelopt_bot.errors import InputError
 from kernelopt_bot.targets.discover import Finder, name_of, root_of
+from kernelopt_bot.targets.imports import join, parents
 from kernelopt_bot.targets.source import FolderSource
 from kernelopt_bot.targets.target import Target
 
@@ -36,6 +38,13 @@ class TritonTarget(Target):
 
     record: str = ""
     """A pytest node id that makes it launch, instead of `inputs`, which is '' then."""
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        if not self.record:
+            return super().elsewhere
+        file = self.record.partition("::")[0]
+        return file, *(join(folder, "conftest.py") for folder in parents(file))
 
 
 @dataclass(frozen=True)
@@ -119,12 +128,15 @@ def _comments_above(lines: list[str], first: int) -> Iterator[int]:
 
 
 def triton_by_hand(spec: str, *, root: Path | None = None) -> tuple[Path, TritonTarget] | None:
-    """Root folder and target of `path.py:KERNEL`; None where that is no Triton kernel, so that it may be a model.
+    """Root folder and target of `path.py:KERNEL`, or of a listed kernel's name; None where that is no Triton kernel, so
+    that it may be a model.
 
     Raises InputError: the file does not parse, or nothing says what launches the kernel.
     """
     name, colon, entry = spec.rpartition(":")
     file = Path(name)
+    if spec.isidentifier() and not Path(spec).exists():
+        return _by_name(spec, root or root_of(Path.cwd() / "_"))
     if not colon or not entry.isidentifier() or file.suffix != ".py" or not file.is_file():
         return None
     top = (root or root_of(file)).resolve()
@@ -142,41 +154,66 @@ def triton_by_hand(spec: str, *, root: Path | None = None) -> tuple[Path, Triton
     traced = load_traced(top)
     listed = [(i, k) for i, k in enumerate(traced.config.kernels) if (k.path, k.kernel) == (path, entry)]
     if listed:
-        index, wanted = listed[0]
-        return top, _target(finder, wanted, present[entry], "config", traced.origin(("kernels", index)))
-    text = finder.source.read(path).decode(errors="replace")
-    inputs, record = marker(text, present[entry], present)
-    if not inputs and not record:
+        return top, named_by(finder, listed[0][1], traced.origin(("kernels", listed[0][0])))
+    target = marked(finder, path, entry, "command")
+    if target is None:
         raise InputError(f"nothing says what launches the kernel {entry}", where=path, fix=HOW_TO_RUN)
+    return top, target
+
+
+def _by_name(name: str, root: Path) -> tuple[Path, TritonTarget] | None:
+    traced = load_traced(root)
+    for index, wanted in enumerate(traced.config.kernels):
+        if name == (wanted.name or name_of(wanted.path, wanted.kernel)):
+            return root, named_by(Finder(FolderSource(root)), wanted, traced.origin(("kernels", index)))
+    return None
+
+
+def named_by(finder: Finder, wanted: KernelConfig, where: str) -> TritonTarget:
+    """The listed kernel. Raises InputError: no such file, kernel, function or test; Broken: a file does not parse."""
+    finder.must_parse(wanted.path, where)
+    tree = finder.trees.get(wanted.path)
+    present = kernels(tree) if tree is not None else {}
+    if wanted.kernel not in present:
+        raise _missing(wanted.path, wanted.kernel, present, where)
+    return _target(finder, wanted, present[wanted.kernel], "config", where)
+
+
+def marked(finder: Finder, path: str, entry: str, origin: Literal["convention", "command"]) -> TritonTarget | None:
+    """The kernel `entry` of a file that has it and parses, by its marker; None without one. Raises InputError for a
+    marker that names nothing."""
+    tree = finder.trees.get(path)
+    present = kernels(tree) if tree is not None else {}
+    inputs, record = marker(finder.source.read(path).decode(errors="replace"), present[entry], present)
+    if not inputs and not record:
+        return None
     made = KernelConfig.model_construct(name="", path=path, kernel=entry, inputs=inputs, record=record)
-    return top, _target(finder, made, present[entry], "command", path)
+    return _target(finder, made, present[entry], origin, path)
 
 
 def _missing(path: str, entry: str, present: Mapping[str, Found], where: str) -> InputError:
     near = nearest(entry, list(present))
     return InputError(f"{path} has no Triton kernel {entry}", where=where,
-                      fix=f"did you mean {near}?" if near else f"kernels in that file: {', '.join(present)}")
+                      fix=f"did you mean {near}?" if near else f"kernels in that file: {', '.join(present)}" if present
+                      else "name a function under @triton.jit")
 
 
-def _target(finder: Finder, wanted: KernelConfig, found: Found, origin: str, where: str) -> TritonTarget:
+def _target(finder: Finder, wanted: KernelConfig, found: Found,
+            origin: Literal["convention", "config", "command"], where: str) -> TritonTarget:
     """Raises InputError where the function or the test's file is not there."""
-    elsewhere = []
     if wanted.inputs:
         file, _, function = wanted.inputs.rpartition(":")
         if not function.isidentifier():
             raise InputError(f"{wanted.inputs!r} is not the name of a function", where=where, fix=HOW_TO_RUN)
         finder.must_parse(file or wanted.path, where)
         finder.must_bind(file or wanted.path, function, "function", where)
-        elsewhere = [file] if file else []
     else:
         file = wanted.record.partition("::")[0]
         if not file.endswith(".py") or "::" not in wanted.record:
             raise InputError(f"{wanted.record!r} is not a test", where=where,
                              fix="name it as pytest does: tests/test_ops.py::test_softmax")
         finder.must_parse(file, where)
-        elsewhere = [file]
     target = TritonTarget(wanted.name or name_of(wanted.path, wanted.kernel), wanted.path, wanted.kernel, wanted.inputs,
-                          origin="config" if origin == "config" else "command", line=found.node.lineno,
-                          record=wanted.record)
-    closure = finder.graph.closure(wanted.path, *elsewhere)
+                          origin=origin, line=found.node.lineno, record=wanted.record)
+    closure = finder.closure_of(target)
     return replace(target, closure=closure.files, roots=closure.roots)

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from kernelopt_bot.cli.main import main
+from kernelopt_bot.cli.sweep import targets_in
 from kernelopt_bot.compiler.artifact import Recipe, write_artifact
 from kernelopt_bot.compiler.program import Program
+from kernelopt_bot.config import load_traced
 from tests.targets.conftest import MODEL, Scratch
 
 
@@ -63,3 +65,14 @@ def test_a_stale_artifact_fails_the_sweep(project: Path, tmp_path: Path, capsys:
     out = capsys.readouterr().out
     assert "kernelopt_kernels/net: stale: report: verified with torch 2.0.0" in out
     assert "not searched again in this sweep" in out
+
+
+def test_a_marked_kernel_is_a_target_and_a_marker_that_names_nothing_is_said(
+        project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = ("import triton\n\n\n# kernelopt: inputs={}\n@triton.jit\ndef scale(x):\n    pass\n\n\n"
+            "def launch():\n    pass\n")
+    (project / "ops.py").write_text(text.format("launch"))
+    (project / "bad.py").write_text(text.format("gone"))
+    traced = load_traced(project)
+    assert [t.name for t in targets_in(project, traced)] == ["net", "ops_scale", "sub_other"]
+    assert "note: bad.py:scale is left out: bad.py has no function gone" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelopt_bot.publish.key import content_key, key_of, with_key
+from kernelopt_bot.publish.key import base_name, content_key, key_of, trailers_of, with_key, with_trailers
 from kernelopt_bot.search.result import TargetResult
 from tests.report import results
 
@@ -58,3 +58,12 @@ def test_other_messages_have_no_key() -> None:
         "KernelOPT-Key: " + "a" * 64 + " x",
     ):
         assert key_of(message) == ""
+
+
+def test_the_edited_targets_are_in_the_message() -> None:
+    message = with_trailers(with_key("perf: x", "a" * 64, ("ops_norm", "@mention")), tree="b" * 40, base_ref="main")
+    found = trailers_of(message)
+    assert (found.key, found.tree, found.edits) == ("a" * 64, "b" * 40, {base_name("ops_norm"), base_name("@mention")})
+    assert trailers_of(with_key("perf: x", "a" * 64)).edits == frozenset()
+    # One blank line before all trailers, or git takes only the last ones for trailers.
+    assert message.count("\n\n") == 1

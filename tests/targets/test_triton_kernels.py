@@ -139,3 +139,12 @@ def test_nothing_of_the_file_is_executed(tmp_path: Path) -> None:
     root = project(tmp_path, ops="# kernelopt: inputs=make_inputs\nraise SystemExit(3)\n" + KERNEL)
     found = triton_by_hand(f"{root}/ops.py:scale")
     assert found is not None and found[1].entry == "scale"
+
+
+def test_a_listed_kernel_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = project(tmp_path, ops=KERNEL)
+    (root / ".kernelopt.yml").write_text("kernels: [{name: mine, path: ops.py, kernel: scale, inputs: make_inputs}]\n")
+    monkeypatch.chdir(root)
+    found = triton_by_hand("mine")
+    assert found is not None and (found[1].name, found[1].entry) == ("mine", "scale")
+    assert triton_by_hand("yours") is None and triton_by_hand("ops_scale", root=root) is None
