@@ -8,12 +8,14 @@ reason goes into a comment beside it. Works on bytes, so that line ends, tabs an
 from __future__ import annotations
 
 import ast
+import keyword
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelopt_bot.contract.body import dotted
-from kernelopt_bot.targets.triton_kernels import Found, imported, kernels
+from kernelopt_bot.targets.triton_kernels import Found, decoded, imported, kernels
 
 Value = int | float | bool | str
 OPTIONS = ("num_warps", "num_stages")
@@ -66,9 +68,9 @@ def handle(tree: ast.Module, kernel: str) -> Handle:
     if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
         raise NotEditable(f"line {call.lineno}: the launch passes arguments by * or **")
     given = {k.arg: k.value for k in call.keywords if k.arg}
-    parameters = [a.arg for a in found.node.args.args]
-    heuristic = _heuristics(found)
-    names = [n for n, v in given.items() if n in parameters and n not in heuristic and _number(v)]
+    # A number for a run-time argument, given by name, is a value and no configuration.
+    constexprs = {a.arg for a in found.node.args.args if a.annotation and "constexpr" in ast.unparse(a.annotation)}
+    names = [n for n, v in given.items() if n in constexprs - _heuristics(found) and _number(v)]
     options = [o for o in OPTIONS if o not in given or _number(given[o])]
     return Handle("launch", tuple(names), tuple(options), call, statement)
 
@@ -77,6 +79,7 @@ def edited(text: bytes, kernel: str, settings: Sequence[Settings], reason: str) 
     """The file with these configurations, one without an autotuner. Raises NotEditable."""
     bom = b"\xef\xbb\xbf" if text.startswith(b"\xef\xbb\xbf") else b""
     body = text[len(bom):]
+    _must_be_sound(text, settings)
     tree = ast.parse(body)
     place = handle(tree, kernel)
     file = _File(body)
@@ -84,6 +87,26 @@ def edited(text: bytes, kernel: str, settings: Sequence[Settings], reason: str) 
             else _launched(file, place, settings, reason))
     _same_but(tree, made, kernel)
     return bom + made
+
+
+def must_be_utf8(text: bytes) -> None:
+    """Positions in a syntax tree count the bytes of UTF-8, whatever the file is written in. Raises NotEditable."""
+    try:
+        same = decoded(text) == text.decode("utf-8-sig")
+    except (UnicodeDecodeError, SyntaxError):
+        same = False
+    if not same:
+        raise NotEditable("the file is not in UTF-8")
+
+
+def _must_be_sound(text: bytes, settings: Sequence[Settings]) -> None:
+    """Values come from what a worker said, and become text of the file. Raises NotEditable."""
+    must_be_utf8(text)
+    for one in settings:
+        for name, value in {**one.constexprs, "num_warps": one.num_warps, "num_stages": one.num_stages}.items():
+            plain = type(value) in (int, bool, str) or (type(value) is float and math.isfinite(value))
+            if not plain or not (isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)):
+                raise NotEditable(f"{name!r} cannot be given the value {value!r} in a file")
 
 
 class _File:

@@ -27,7 +27,8 @@ def adopted() -> TargetResult:
         results.full_result(), target=TritonTarget("ops_norm", "ops.py", "norm", "make_inputs", origin="command"),
         program=None, profile=None, trials=(trial,), levers=(LeverGain("kernel", 1, gain),), headline=gain,
         against=(gain,), not_applicable={}, first_call=None, peak_memory={}, artifact="", sets={},
-        stitched=(Verdict("model", Status.PASS), Verdict("performance", Status.PASS)), edits={"ops.py": b"new"})
+        stitched=(Verdict("model", Status.PASS), Verdict("performance", Status.PASS)), edits={"ops.py": b"new"},
+        edited={"ops.py": b"old"})
 
 
 def test_the_baseline_is_said_and_the_file_that_changes() -> None:
