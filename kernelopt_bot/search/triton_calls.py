@@ -81,6 +81,11 @@ class Case:
         """The user's own, of the constexprs `names`."""
         return TritonConfig.of({n: self.constexprs[n] for n in names}, self.launch.num_warps, self.launch.num_stages)
 
+    @property
+    def launched(self) -> str:
+        """The user's own launch, in words."""
+        return f"grid {', '.join(self.launch.grid)}, {self.config(sorted(self.constexprs))}"
+
     def baseline_json(self) -> dict[str, Any]:
         """As `check_step` and the races take it."""
         return {"source": self.baseline.source, "integers": dict(self.integers), "reads": list(self.reads)}

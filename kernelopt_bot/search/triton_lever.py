@@ -264,8 +264,9 @@ def _interpreted(work: Work, worker: Worker, passed: Sequence[tuple[Idea, Trial]
     right = 0
     with work.session.kernel_worker("interpret", interpret=True) as interpreter:
         for idea, trial in passed:
-            if right == FEW or work.session.budget.exhausted():
-                return
+            if left := f"no GPU: {FEW} that pass are enough" if right == FEW else work.session.budget.exhausted():
+                work.trials.update(trial, Verdict("correctness", Status.NOT_MEASURED, left))
+                continue
             trial = work.trials.update(trial, checked(work, idea, interpreter, worker.scratch))
             if trial.stopped_by is None:
                 right += 1
@@ -362,7 +363,8 @@ def _result(work: Work, reason: str, adopted: int) -> TargetResult:
     return replace(
         _empty(session, work.target, work.trials), environment=environment, agents=work.notes,
         levers=(LeverGain("kernel", adopted, None, reason),),
-        covered=tuple(f"{c.covered} (grid {', '.join(c.launch.grid)}; {c.count} times)" for c in work.cases),
+        covered=tuple(f"{c.covered} ({c.launched}; {'once' if c.count == 1 else f'{c.count} times'})"
+                      for c in work.cases),
         inputs_origin=work.target.record or f"{work.target.inputs} ({work.target.origin})")
 
 

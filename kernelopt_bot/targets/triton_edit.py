@@ -86,6 +86,7 @@ def edited(text: bytes, kernel: str, settings: Sequence[Settings], reason: str) 
     made = (_tuned(file, tree, place, settings, reason) if place.kind == "autotune"
             else _launched(file, place, settings, reason))
     _same_but(tree, made, kernel)
+    _must_say(ast.parse(made), kernel, settings)
     return bom + made
 
 
@@ -103,10 +104,16 @@ def _must_be_sound(text: bytes, settings: Sequence[Settings]) -> None:
     """Values come from what a worker said, and become text of the file. Raises NotEditable."""
     must_be_utf8(text)
     for one in settings:
-        for name, value in {**one.constexprs, "num_warps": one.num_warps, "num_stages": one.num_stages}.items():
-            plain = type(value) in (int, bool, str) or (type(value) is float and math.isfinite(value))
-            if not plain or not (isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)):
-                raise NotEditable(f"{name!r} cannot be given the value {value!r} in a file")
+        _must_be_plain(one)
+
+
+def _must_be_plain(one: Settings) -> None:
+    for name, value in {**one.constexprs, "num_warps": one.num_warps, "num_stages": one.num_stages}.items():
+        plain = type(value) in (int, bool, str) or (type(value) is float and math.isfinite(value))
+        if name in OPTIONS:
+            plain = type(value) is int
+        if not plain or not (isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)):
+            raise NotEditable(f"{name!r} cannot be given the value {value!r} in a file")
 
 
 class _File:
@@ -190,7 +197,7 @@ def _launched(file: _File, place: Handle, settings: Sequence[Settings], reason: 
 
 def _comment(reason: str, width: int = 100) -> list[bytes]:
     lines, line = [], ""
-    for word in "".join(c if c.isprintable() else " " for c in reason).split():
+    for word in "".join(c if c.isprintable() else " " for c in reason[:1000]).split():
         if line and len(line) + len(word) + 1 > width:
             lines.append(line)
             line = ""
@@ -207,6 +214,22 @@ def _same_but(before: ast.Module, after: bytes, kernel: str) -> None:
         raise NotEditable(f"the edited file does not parse as it should: {e}") from e
     if blanked[0] != blanked[1]:
         raise NotEditable("the edit would change more than the kernel's configuration")
+
+
+def _must_say(new: ast.Module, kernel: str, settings: Sequence[Settings]) -> None:
+    """Raises NotEditable where the one thing that changed says something else than `settings`."""
+    place = handle(new, kernel)
+    if place.kind == "autotune":
+        listed = _configs(place.node)
+        said = [_key(_settings(e)) for e in listed.elts] if isinstance(listed, ast.List) else []
+        right = said == [_key(one) for one in settings]
+    else:
+        given = {k.arg: ast.literal_eval(k.value) for k in place.node.keywords
+                 if k.arg in (*place.constexprs, *place.options)}
+        wanted = {**settings[0].constexprs, "num_warps": settings[0].num_warps, "num_stages": settings[0].num_stages}
+        right = all(given[name] == wanted[name] for name in given.keys() & wanted.keys())
+    if not right:
+        raise NotEditable("the edit would say something else than it should")
 
 
 def _blank(tree: ast.Module, kernel: str) -> str:
@@ -264,10 +287,12 @@ def _settings(node: ast.expr) -> Settings | None:
     if set(options) - set(OPTIONS):
         return None
     try:
-        return Settings(ast.literal_eval(node.args[0]), int(ast.literal_eval(options.get(
-            "num_warps", ast.Constant(4)))), int(ast.literal_eval(options.get("num_stages", ast.Constant(3)))))
-    except (ValueError, TypeError):
+        found = Settings(ast.literal_eval(node.args[0]), ast.literal_eval(options.get("num_warps", ast.Constant(4))),
+                         ast.literal_eval(options.get("num_stages", ast.Constant(3))))
+        _must_be_plain(found)
+    except (ValueError, TypeError, NotEditable):
         return None
+    return found
 
 
 def _special(node: ast.expr) -> bool:

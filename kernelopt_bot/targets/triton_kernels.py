@@ -32,7 +32,7 @@ from kernelopt_bot.targets.source import FolderSource
 from kernelopt_bot.targets.target import Target
 
 HOW_TO_RUN = ("write `# kernelopt: inputs=FUNCTION` above the kernel, where FUNCTION of that file calls what launches "
-              f"it, or list the kernel under `kernels:` in {FILES[0]}")
+              f"it, or `# kernelopt: record=tests/FILE.py::TEST`, or list the kernel under `kernels:` in {FILES[0]}")
 _MARKER = re.compile(r"^[ \t\f]*#[ \t]*kernelopt:[ \t]*(inputs|record)=(\S+)[ \t]*$")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 """Python's own; `str.splitlines` knows more, and would number the lines otherwise."""
@@ -177,7 +177,8 @@ def triton_by_hand(spec: str, *, root: Path | None = None) -> tuple[Path, Triton
                              fix=f"name one: {', '.join(f'{spec}:{k}' for k in present)}")
         return None
     if entry not in present:
-        if finder.symbols.has(path, entry) or not present:
+        host = tree is not None and any(isinstance(n, ast.FunctionDef) and n.name == entry for n in top(tree.body))
+        if not present or (finder.symbols.has(path, entry) and not host):
             return None
         raise _missing(path, entry, present, spec)
     traced = load_traced(folder)

@@ -55,7 +55,7 @@ def test_an_honest_answer_is_taken() -> None:
 
 
 @pytest.mark.parametrize("key, value", [
-    ("count", 0), ("count", -3), ("count", 10 ** 400), ("count", math.inf), ("count", math.nan), ("count", True),
+    ("count", 0), ("count", -3), ("count", 2 ** 200), ("count", math.inf), ("count", math.nan), ("count", True),
     ("count", "7"), ("count", 1.5), ("grid", [-1]), ("grid", [2 ** 40]), ("grid", [math.inf]), ("grid", ["abort()"]),
     ("grid", [True]), ("grid", 4), ("grid", [DEEP]), ("options", {"num_warps": math.inf, "num_stages": 3}),
     ("options", {"num_warps": 10 ** 30, "num_stages": 3}), ("options", None), ("constexprs", {"BLOCK": 256, "more": 1}),
@@ -81,7 +81,7 @@ def test_no_shape_is_printed_that_is_none(key: str, value: object) -> None:
 @pytest.mark.parametrize("name, value, error", [
     ("eps", "abort()", Malformed), ("eps", None, Malformed), ("eps", DEEP, Malformed), ("eps", {"x": 1}, Malformed),
     ("eps", math.nan, Unfit), ("eps", math.inf, Unfit), ("n_cols", 2 ** 63, Unfit), ("n_cols", -2 ** 64, Unfit),
-    ("n_cols", 10 ** 5000, Unfit), ("x_ptr", 7, Unfit),
+    ("n_cols", 2 ** 200, Unfit), ("x_ptr", 7, Unfit),
 ])
 def test_values_that_no_launch_has(name: str, value: object, error: type[Exception]) -> None:
     call = said(lambda c: c["arguments"].update({name: {"value": value}}))

@@ -141,7 +141,8 @@ def test_a_file_that_is_not_in_utf_8_is_left_alone(head: str) -> None:
     ("k[1](x, B=2, y=(z)  # B=2\n)\n", "k[1](x, B=4, y=(z), num_warps=8  # B=2\n)\n"),
     ("k[1](x, B=0x2)\n", "k[1](x, B=4, num_warps=8)\n"),
     ("k[1](x, y='" + "b" * 50_000 + "', B=2)\n", "b', B=4, num_warps=8)\n"),
-    ("k[lambda m: (m['B'],)](*[], x, B=2)\n", ""), ("y = 1; \\\nk[1](x, B=2)\n", ""),
+    ("k[lambda m: (m['B'],)](*[], x, B=2)\n", ""),
+    ("y = 1; \\\nk[1](x, B=2)\n", "y = 1; \\\nk[1](x, B=4, num_warps=8)\n"),
     ("s = '''\n''', k[1](x, B=2)\n", "s = '''\n''', k[1](x, B=4, num_warps=8)\n"), ("'''\n'''; k[1](x, B=2)\n", ""),
 ])
 def test_only_the_values_change_or_nothing(call: str, there: str) -> None:

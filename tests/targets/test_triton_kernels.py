@@ -100,9 +100,9 @@ def test_a_wrong_entry_of_the_configuration_says_what_is_wrong(tmp_path: Path, k
 
 
 def test_models_and_other_names_are_left_to_others(tmp_path: Path) -> None:
-    root = project(tmp_path, ops=KERNEL, net="class Model: pass\n")
+    root = project(tmp_path, ops=KERNEL + "from pathlib import Path\n", net="class Model: pass\n")
     assert triton_by_hand(f"{root}/net.py:Model") is None
-    assert triton_by_hand(f"{root}/ops.py:make_inputs") is None
+    assert triton_by_hand(f"{root}/ops.py:Path") is None
     assert triton_by_hand(f"{root}/none.py:scale") is None
     assert triton_by_hand(f"{root}/net.py") is None
 
@@ -112,6 +112,9 @@ def test_a_name_that_is_not_there_gets_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no Triton kernel scal") as raised:
         triton_by_hand(f"{root}/ops.py:scal")
     assert raised.value.fix == "did you mean scale?"
+    with pytest.raises(InputError, match="has no Triton kernel make_inputs") as raised:
+        triton_by_hand(f"{root}/ops.py:make_inputs")
+    assert raised.value.fix == "kernels in that file: scale"
 
 
 @pytest.mark.parametrize("line, words", [
