@@ -257,7 +257,7 @@ def record_launches(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     if watch.fault is not None:
         raise watch.fault
     if not watch.calls:
-        what = params.get("record") or params["inputs"]
+        what = _named(str(params["record"])) if params.get("record") else params["inputs"]
         empty = f" over any elements ({watch.empty} launches were over none)" if watch.empty else ""
         raise WorkerFault("target_inputs", f"{what} ran and never launched {kernel}{empty}",
                           "What another process launches (pytest-xdist, torch.multiprocessing) is not seen.")
@@ -321,16 +321,23 @@ def _test(root: str, node: str) -> None:
     try:
         pytest = importlib.import_module("pytest")
     except ModuleNotFoundError as e:
-        raise WorkerFault("target_inputs", f"pytest is not installed in {sys.executable}, and {node} is a test") from e
+        raise WorkerFault("target_inputs", f"pytest is not installed in {sys.executable}, and "
+                          f"{_named(node)} is a test") from e
     os.chdir(root)
     seen = _Reports()
-    with user_code(root, "target_inputs", f"{node} failed"):
+    with user_code(root, "target_inputs", f"{_named(node)} failed"):
         code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--rootdir", root, "--", node], plugins=[seen]))
     if code or not seen.passed:
         why = {1: "it fails", 2: "it cannot be collected", 4: "pytest does not find it",
                5: "no test of that name was collected"}.get(code, f"pytest ended with code {code}")
-        raise WorkerFault("target_inputs", f"{node} cannot be used: {why if code else 'it was skipped'}",
+        raise WorkerFault("target_inputs", f"{_named(node)} cannot be used: {why if code else 'it was skipped'}",
                           seen.words[-DETAIL:])
+
+
+def _named(node: str) -> str:
+    """A test in words: `::` begins a workflow's command, so the host would show it with a mark in between."""
+    file, _, test = node.partition("::")
+    return f"{file}: {test.replace('::', '.')}"
 
 
 class _Reports:
