@@ -365,7 +365,7 @@ def _result(work: Work, reason: str, adopted: int) -> TargetResult:
         levers=(LeverGain("kernel", adopted, None, reason),),
         covered=tuple(f"{c.covered} ({c.launched}; {'once' if c.count == 1 else f'{c.count} times'})"
                       for c in work.cases),
-        inputs_origin=work.target.record or f"{work.target.inputs} ({work.target.origin})")
+        inputs_origin=work.target.record or f"{work.target.inputs} for {work.target.path}")
 
 
 def _failed(session: Session, target: TritonTarget, trials: Trials, error: str, kind: str, *,
