@@ -1,4 +1,4 @@
-"""`kernelopt optimize PATH[:CLASS] ...`: the same search by hand, without git."""
+"""`kernelopt optimize PATH[:NAME] ...`: the same search by hand, without git."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def end_in_time(deadline: Deadline) -> None:
 @click.command("optimize")
 @click.argument("specs", nargs=-1, required=True, metavar="PATH[:NAME]...")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=Path("kernelopt-out"),
-              show_default=True, help="Folder for report.md, report.json, charts and artifacts.")
+              show_default=True, help="Folder for report.md, report.json, charts, artifacts and kernelopt.patch.")
 @click.option("--levers", default="", help=(
     "Comma-separated, instead of the configured ones: kernel,dispatch,launch,region."))
 @click.option("--device", default="", help="auto, cpu, cuda, cuda:N or cuda:0,cuda:1, instead of the configured one.")
@@ -79,8 +79,8 @@ def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sand
     found = [triton_by_hand(spec) or by_hand(spec) for spec in specs]
     root = found[0][0]
     if any(other != root for other, _ in found):
-        raise InputError("the models do not belong to one project", where=", ".join(specs),
-                         fix="optimise the models of one project at a time")
+        raise InputError("the targets do not belong to one project", where=", ".join(specs),
+                         fix="optimise the targets of one project at a time")
     config = overridden(load(root), levers=levers, device=device, sandbox=sandbox, budget=budget)
     gather = assemble.gather(config.agents, brain or ("handoff" if handoff else "replay" if replay else ""),
                              handoff.absolute() if handoff else replay)
@@ -96,7 +96,7 @@ def command(specs: tuple[str, ...], output: Path, levers: str, device: str, sand
     run = RunResult(finished.results, shlex.join(["kernelopt", "optimize", *specs, *options]), stopped=finished.stopped)
     report = build(run)
     outcome.write_files(report, output)
-    patch = edits_patch(output, run, root)
+    patch = edits_patch(output, run, root, lambda text: click.echo(f"note: {text}", err=True))
     outcome.show(report, output, as_json=as_json)
     if not as_json:
         if patch is not None:
@@ -114,7 +114,7 @@ def distinct(targets: list[Target]) -> list[Target]:
     names = [t.name for t in targets]
     twice = next((n for n in names if names.count(n) > 1), "")
     if twice:
-        raise InputError(f"{twice} is named twice", fix="name each model once")
+        raise InputError(f"{twice} is named twice", fix="name each target once")
     return targets
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kernelopt_bot import process
@@ -41,16 +41,49 @@ def write_patch(output: Path, run: RunResult, root: Path, repository: Repository
     return output / NAME
 
 
-def edits_patch(output: Path, run: RunResult, root: Path) -> Path | None:
-    """`output/kernelopt.patch` of the files below `root` that the results change in place; None, and no file, where
-    there are none. Raises Unavailable for a folder that cannot be written, ProcessError."""
+def edits_patch(output: Path, run: RunResult, root: Path, note: Callable[[str], None]) -> Path | None:
+    """`output/kernelopt.patch` of the files below `root` that the results change in place, against what the search
+    read; None, and no file, where there are none. `note` is told what a reader has to know of it. Raises Unavailable
+    for a folder that cannot be written, ProcessError."""
     (output / NAME).unlink(missing_ok=True)
-    new = {path: content for r in faster(run) for path, content in r.edits.items()}
-    text = difference({path: (root / path).read_bytes() for path in new}, new) if new else b""
+    old: dict[str, bytes] = {}
+    made: dict[str, list[bytes]] = {}
+    for result in faster(run):
+        for path, content in result.edits.items():
+            before = old.setdefault(path, result.edited[path])
+            if before != result.edited[path] or together(before, [*made.get(path, []), content]) is None:
+                note(f"the edit for {result.target.name} is not in {NAME}: it does not go together with an earlier one "
+                     f"of {path}; optimise it again by itself once that is applied")
+                continue
+            made.setdefault(path, []).append(content)
+    new = {path: whole for path, contents in made.items() if (whole := together(old[path], contents)) is not None}
+    for path in new:
+        if not (root / path).is_file() or (root / path).read_bytes() != old[path]:
+            note(f"{path} has changed since the search read it: {NAME} is for the file as it was")
+    text = difference({path: old[path] for path in new}, new) if new else b""
     if not text:
         return None
     write_whole(output / NAME, text)
     return output / NAME
+
+
+def together(old: bytes, news: Sequence[bytes]) -> bytes | None:
+    """`old` with the changes of all of `news`, each a contiguous run of lines; None where two of them meet."""
+    lines = old.splitlines(keepends=True)
+    end, changes = len(lines) + 1, sorted({_change(lines, new.splitlines(keepends=True)) for new in news}, reverse=True)
+    for first, last, content in changes:
+        if last > end or first == end:
+            return None
+        lines[first:last], end = [content], first
+    return b"".join(lines)
+
+
+def _change(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[int, int, bytes]:
+    """(first line, line after the last one, what is there instead), from 0."""
+    least = min(len(old), len(new))
+    head = next((i for i in range(least) if old[i] != new[i]), least)
+    tail = next((i for i in range(least - head) if old[-1 - i] != new[-1 - i]), least - head)
+    return head, len(old) - tail, b"".join(new[head:len(new) - tail])
 
 
 def difference(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> bytes:

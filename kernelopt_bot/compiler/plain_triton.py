@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ast
 import copy
+import keyword
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from kernelopt_bot.contract.body import bad_name
+from kernelopt_bot.targets.triton_kernels import top
 
 Names = Mapping[str, str]
 """What a file's imported names are, dotted."""
@@ -85,9 +87,10 @@ class _Wanted:
 
     def __init__(self, tree: ast.Module, names: Names) -> None:
         self.names = names
-        self.defined = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+        self.defined = {n.name: n for n in top(tree.body) if isinstance(n, ast.FunctionDef)}
+        self.set = list(_set(tree))
         self.assigned: dict[str, ast.expr] = {}
-        for node in tree.body:
+        for node in top(tree.body):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 self.assigned[node.targets[0].id] = node.value
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
@@ -112,6 +115,8 @@ class _Wanted:
         if name in self.defined:
             self.function(name)
         elif name in self.assigned:
+            if self.set.count(name) > 1:
+                raise Unfit(f"line {line}: {name}, which the kernel uses, is set in several places of the file")
             self.constants[name] = _literal(self.assigned[name], name, self.names)
         elif name in self.names:
             full = self.names[name]
@@ -119,6 +124,21 @@ class _Wanted:
                 raise Unfit(f"line {line}: {name} comes from {full}: the kernel's helpers have to be in its own file")
         elif name not in _PYTHONS:
             raise Unfit(f"line {line}: {name} is not defined at the top level of the file")
+
+
+def _set(tree: ast.Module) -> Iterator[str]:
+    """Names of the module as often as something sets them: its own statements, and functions that say `global`."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+            yield from (n for g in ast.walk(node) if isinstance(g, ast.Global) for n in g.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield node.id
+        elif not isinstance(node, ast.ClassDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp
+                            | ast.GeneratorExp):
+            stack += ast.iter_child_nodes(node)
 
 
 def _plain_jit(node: ast.FunctionDef, names: Names) -> None:
@@ -195,7 +215,8 @@ def _renaming(names: Collection[str]) -> dict[str, str]:
         if bad_name(name) is None and name.isascii() and name not in _RESERVED:
             continue
         stem = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9_]", "u", name)).strip("_")
-        new = stem = f"k_{stem}" if not stem[:1].isalpha() or stem in _RESERVED or bad_name(stem) else stem
+        taken = stem in _RESERVED or keyword.iskeyword(stem) or bad_name(stem)
+        new = stem = f"k_{stem}" if taken or not stem[:1].isalpha() else stem
         number = 1
         while new in names or new in found.values():
             number += 1

@@ -147,7 +147,7 @@ class _Checker:
         if set(launch.constexprs) != set(wanted):
             self.refuse("plan", f"{what}: constexprs {sorted(launch.constexprs)}, the function has {sorted(wanted)}")
         for name, value in launch.constexprs.items():
-            if (reason := _bad_scalar(value)) is not None:
+            if (reason := bad_scalar(value)) is not None:
                 self.refuse("plan", f"{what}: constexpr {name} {reason}")
         if len(launch.arguments) != len(names):
             self.refuse("plan", f"{what}: {len(launch.arguments)} arguments for {len(names)} parameters")
@@ -192,7 +192,8 @@ class _Checker:
         self.stored |= stored
 
 
-def _bad_scalar(value: Scalar) -> str | None:
+def bad_scalar(value: Scalar) -> str | None:
+    """Why a constexpr cannot have this value, or None."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

@@ -95,7 +95,7 @@ def _headline(r: TargetResult) -> Iterator[Block]:
 def _levers(r: TargetResult) -> Iterator[Block]:
     if r.levers:
         yield Heading(3, ("Gain per lever",))
-        yield Paragraph(phrase("levers"))
+        yield Paragraph(phrase("triton_levers" if isinstance(r.target, TritonTarget) else "levers"))
         yield tables.levers(r)
 
 

@@ -11,6 +11,7 @@ from kernelopt_bot.report.blocks import Column, Line, Mono, Strong, Table
 from kernelopt_bot.report.facts import BASELINES, adopted, furthest, replaced_names, step_groups, tallies, tried
 from kernelopt_bot.report.text import shorten
 from kernelopt_bot.search.result import Comparison, FirstCall, RunResult, TargetResult
+from kernelopt_bot.targets.triton_kernels import TritonTarget
 
 _REASON_LIMIT = 300
 _KERNEL_ROWS = 15
@@ -160,6 +161,7 @@ def rejected(result: TargetResult) -> Table:
     )
     trials = furthest(result.trials)
     rows: list[tuple[Line, ...]] = []
+    configured = isinstance(result.target, TritonTarget)
     for t in trials[:_REJECTED_ROWS]:
         stop = t.stopped_by
         why = (stop.reason if stop is not None else "") or t.note or "passed, not used"
@@ -169,7 +171,7 @@ def rejected(result: TargetResult) -> Table:
             (
                 (Mono(t.candidate.id),),
                 (Mono(t.candidate.lever),),
-                (Mono(t.candidate.technique),),
+                (Mono(t.candidate.technique), f": {t.candidate.rationale}" if configured else ""),
                 (Mono(shorten(names, 100)),) if names else (),
                 (ended,),
                 (shorten(why, _REASON_LIMIT),),

@@ -40,6 +40,13 @@ MOST_REMEMBERED = 32
 """Candidates that are tried again for one run of steps."""
 MOST_LESSONS = 1000
 """Lessons of a repository; the oldest go."""
+LONGEST_LESSON = 4500
+"""Characters, with its direction: what a brain may answer."""
+LONGEST = 1 << 20
+"""Bytes of a text or a row. A candidate's source has 256 KiB at most."""
+STEPS, MOST_STEPS = 10_000, 5_000
+"""SQLite's own steps between two looks at their number, and how many looks until it is stopped (some seconds): a table
+of the file may be a view without end."""
 _LEVERS: Mapping[str, Lever] = {"kernel": "kernel", "region": "region"}
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS outcomes (
@@ -86,6 +93,8 @@ class Memory:
             "AND triton = ? ORDER BY gain DESC LIMIT ?", (spot.run_hash, *dataclasses.astuple(where), MOST_REMEMBERED))
         found = []
         for identity, source, plan, technique, lever in rows:
+            if not all(isinstance(text, str) for text in (identity, source, technique)):
+                continue
             with contextlib.suppress(KeyError, TypeError, ValueError, RecursionError):  # another release's plan
                 found.append(KernelCandidate(
                     identity, spot.run_hash, spot.graph, spot.steps, source, Plan.from_json(json.loads(plan)),
@@ -171,6 +180,7 @@ class Memory:
             mode = "rwc" if self.writes else "ro"
             with contextlib.closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode={mode}", uri=True,
                                                     timeout=WAIT_S)) as connection, connection:
+                _bound(connection)
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
                 if version not in (BEFORE_LESSONS, SCHEMA) and not (self.writes and version == 0):
                     raise sqlite3.DatabaseError(f"its format is {version}")
@@ -183,6 +193,18 @@ class Memory:
             self.note(f"the memory of earlier searches is not used: {e}; if it stays so, delete {self.path.name} in "
                       "the cache folder: it is made anew")
             return otherwise
+
+
+def _bound(connection: sqlite3.Connection) -> None:
+    """Whatever the file holds, it costs little: no long text, no work without end, no trigger or view. Raises
+    sqlite3.Error."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+    left = iter(range(MOST_STEPS))
+    connection.set_progress_handler(lambda: next(left, None) is None, STEPS)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    strange = connection.execute("SELECT COUNT(*) FROM sqlite_master WHERE type NOT IN ('table', 'index')")
+    if strange.fetchone() != (0,):
+        raise sqlite3.DatabaseError("it holds more than tables")
 
 
 def structure(spot: Spot) -> str:
@@ -214,7 +236,8 @@ def _experience(row: tuple[Any, ...]) -> Experience | None:
     """None for a row that `learn` did not write."""
     lesson, direction, factor, kept, bound, source = row
     sound = (all(isinstance(t, str) for t in (lesson, direction, source)) and isinstance(factor, float)
-             and math.isfinite(factor) and kept in (0, 1) and bound in get_args(Bound))
+             and math.isfinite(factor) and kept in (0, 1) and bound in get_args(Bound)
+             and len(lesson) + len(direction) <= LONGEST_LESSON)
     return Experience(lesson, direction, factor, bool(kept), bound, source) if sound else None
 
 

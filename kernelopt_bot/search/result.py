@@ -137,6 +137,8 @@ class TargetResult:
     only."""
     edits: Mapping[str, bytes] = field(default_factory=dict)
     """Files of the checkout, by path, that the result changes in place, with their new contents."""
+    edited: Mapping[str, bytes] = field(default_factory=dict)
+    """The same files as they were when the search read them: people go on editing meanwhile."""
 
 
 @dataclass(frozen=True)

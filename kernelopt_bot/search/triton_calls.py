@@ -19,13 +19,16 @@ from kernelopt_bot.contract import flow
 from kernelopt_bot.contract import plan as plan_contract
 from kernelopt_bot.contract import source as source_contract
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch, Parameter, Plan, Scalar
-from kernelopt_bot.contract.violation import Violation
-from kernelopt_bot.gates.answers import Malformed
+from kernelopt_bot.contract.violation import Violation, shown
+from kernelopt_bot.gates.answers import Malformed, need
 
 POINTERS = {"float64": "*fp64", "float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "int64": "*i64",
             "int32": "*i32", "int16": "*i16", "int8": "*i8", "uint8": "*u8", "bool": "*i1"}
 """torch's dtypes -> Triton's pointers to them."""
-FITS_I32 = range(-2**31, 2**31)
+FITS_I32, FITS_I64 = range(-2**31, 2**31), range(-2**63, 2**63)
+MOST_LAUNCHES = 16
+"""Distinct launches that a worker may answer with: what it records at most."""
+MOST_TIMES, MOST_ELEMENTS, MOST_DIMENSIONS = 1 << 40, 1 << 48, 64
 ASSUMED_MULTIPROCESSORS = 132
 """Where no GPU is there: an H200's."""
 
@@ -78,14 +81,24 @@ class Case:
         """The user's own, of the constexprs `names`."""
         return TritonConfig.of({n: self.constexprs[n] for n in names}, self.launch.num_warps, self.launch.num_stages)
 
+    @property
+    def launched(self) -> str:
+        """The user's own launch, in words."""
+        return f"grid {', '.join(self.launch.grid)}, {self.config(sorted(self.constexprs))}"
+
     def baseline_json(self) -> dict[str, Any]:
         """As `check_step` and the races take it."""
         return {"source": self.baseline.source, "integers": dict(self.integers), "reads": list(self.reads)}
 
     def planned(self, config: TritonConfig, launched: Mapping[str, Any], plain: PlainKernel) -> Plan:
-        """The launch under a configuration, with the grid and the constexprs that the host then gives it."""
-        values = {plain.called(k): v for k, v in launched["constexprs"].items()}
-        launch = replace(self.launch, grid=tuple(str(n) for n in launched["grid"]), num_warps=config.num_warps,
+        """The launch under a configuration, with the grid and the constexprs that the host then gives it. Raises
+        Malformed."""
+        constexprs = need(launched, "constexprs", dict)
+        if set(constexprs) != plain.constexprs:
+            raise Malformed("a launch is said to have other constexprs than the kernel")
+        values = {plain.called(k): v for k, v in constexprs.items()}
+        grid = [integer(n, "the grid", 1, plan_contract.GRID_LIMITS[0]) for n in need(launched, "grid", list)]
+        launch = replace(self.launch, grid=tuple(map(str, grid)), num_warps=config.num_warps,
                          num_stages=config.num_stages, constexprs={**self.launch.constexprs, **values})
         return replace(self.plan, launches=(launch,))
 
@@ -106,15 +119,18 @@ def case_of(call: Mapping[str, Any], plain: PlainKernel, device: KernelSource) -
     """From one element of `record_launches`' `calls`. Raises Unfit for what the gates cannot take, Malformed."""
     try:
         arguments, constexprs = dict(call["arguments"]), dict(call["constexprs"])
-        grid, options, count = [int(n) for n in call["grid"]], call["options"], int(call["count"])
+        grid = [integer(n, "the grid", 1, plan_contract.GRID_LIMITS[0]) for n in call["grid"]]
+        count, options = integer(call["count"], "the count", 1, MOST_TIMES), call["options"]
         asked = bool(call["callable_grid"])
-        warps, stages = int(options["num_warps"]), int(options["num_stages"])
+        warps, stages = (integer(options[o], o, 0, 1 << 10) for o in ("num_warps", "num_stages"))
     except (TypeError, KeyError, ValueError) as e:
         raise Malformed(f"a recorded launch is not understood: {e}") from e
     order = [p for p in plain.parameters if p not in plain.constexprs]
     if set(order) != set(arguments) or set(plain.constexprs) != set(constexprs):
         raise Malformed("a recorded launch has other arguments than the kernel")
     tensors = {n: a for n, a in arguments.items() if "tensor" in a}
+    for name, argument in arguments.items():
+        _sound(name, argument)
     # As Triton itself does with 1; numbers that no plan can pass, since the copy needs no other.
     fixed = {n: a["value"] for n, a in arguments.items() if n not in tensors
              and (not isinstance(a["value"], int) or isinstance(a["value"], bool) or a["value"] == 1)}
@@ -148,15 +164,52 @@ def case_of(call: Mapping[str, Any], plain: PlainKernel, device: KernelSource) -
     kernel = Kernel(plain.name, facts.function, rendered.source, facts.hash, facts.heuristic, facts.signature,
                     tuple(p.name for p in parameters if p.written), {})
     passed = tuple(_passed(arguments[n]) for n in order if n not in fixed)
-    shown = [f"{n}: {_shape(a['tensor'])}" for n, a in tensors.items()]
-    shown += [f"{n}={a['value']}" for n, a in arguments.items() if n not in tensors]
+    covered = [f"{n}: {_shape(a['tensor'])}" for n, a in tensors.items()]
+    covered += [f"{n}={a['value']}" for n, a in arguments.items() if n not in tensors]
     return Case(plan, source, kernel, names, passed, tuple(p.name for p in parameters if p.read and p.type[0] == "*"),
-                constexprs, count, asked, ", ".join(shown))
+                constexprs, count, asked, ", ".join(covered))
+
+
+def integer(value: object, what: str, low: int, high: int) -> int:
+    """A worker's number. Raises Malformed: whatever it is, it is neither printed nor computed with."""
+    if type(value) is not int or not low <= value <= high:
+        raise Malformed(f"a worker's answer has no proper number for {what}")
+    return value
+
+
+def settings_of(said: object, plain: PlainKernel) -> TritonConfig:
+    """A configuration of the user's autotuner, as a worker gives it. Raises Unfit, Malformed."""
+    constexprs = dict(need(said, "constexprs", dict))
+    if strange := sorted(map(str, constexprs.keys() - plain.constexprs)):
+        raise Unfit(f"its autotuner sets {shown(strange[0])}, which is no tl.constexpr of the kernel")
+    for name, value in constexprs.items():
+        if (reason := plan_contract.bad_scalar(value)) is not None:
+            raise Unfit(f"its autotuner's value for {name} {reason}")
+    warps, stages = (integer(need(said, o, int), o, 0, 1 << 10) for o in ("num_warps", "num_stages"))
+    return TritonConfig.of(constexprs, warps, stages)
+
+
+def _sound(name: str, argument: Mapping[str, Any]) -> None:
+    """Raises Malformed, and Unfit for a number that no launch of ours can pass."""
+    if "tensor" not in argument:
+        value = argument["value"]
+        if type(value) not in (int, float, bool):
+            raise Malformed(f"the argument {name} is said to be neither a tensor nor a number")
+        if type(value) is int and value not in FITS_I64:
+            raise Unfit(f"the argument {name} does not fit 64 bits with a sign")
+        return
+    meta = argument["tensor"]
+    shape, stride = need(meta, "shape", list), need(meta, "stride", list)
+    if len(shape) != len(stride) or len(shape) > MOST_DIMENSIONS:
+        raise Malformed(f"the shape of {name} is not understood")
+    for extent, step in zip(shape, stride, strict=True):
+        integer(extent, f"the shape of {name}", 0, MOST_ELEMENTS)
+        integer(step, f"the strides of {name}", -MOST_ELEMENTS, MOST_ELEMENTS)
 
 
 def _pointer(name: str, meta: Mapping[str, Any]) -> str:
     if meta["dtype"] not in POINTERS:
-        raise Unfit(f"the argument {name} has the dtype {meta['dtype']}, which is not supported")
+        raise Unfit(f"the argument {name} has the dtype {shown(meta['dtype'])}, which is not supported")
     return POINTERS[meta["dtype"]]
 
 

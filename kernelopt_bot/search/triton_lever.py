@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import secrets
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,9 +31,19 @@ from kernelopt_bot.search.proposing import Compiler
 from kernelopt_bot.search.result import LeverGain, TargetResult, Trial
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.trials import Trials
-from kernelopt_bot.search.triton_calls import ASSUMED_MULTIPROCESSORS, Case, TritonConfig, case_of, device_kernel
+from kernelopt_bot.search.triton_calls import (
+    ASSUMED_MULTIPROCESSORS,
+    MOST_LAUNCHES,
+    MOST_TIMES,
+    Case,
+    TritonConfig,
+    case_of,
+    device_kernel,
+    integer,
+    settings_of,
+)
 from kernelopt_bot.search.triton_space import space
-from kernelopt_bot.targets.triton_edit import Handle, NotEditable, Settings, edited, handle
+from kernelopt_bot.targets.triton_edit import Handle, NotEditable, Settings, edited, handle, must_be_utf8
 from kernelopt_bot.targets.triton_edit_check import reason_of
 from kernelopt_bot.targets.triton_kernels import TritonTarget, imported, kernels
 
@@ -91,7 +102,10 @@ def optimise(session: Session, target: TritonTarget) -> TargetResult:
     trials = Trials(session.archive, session.budget)
     try:
         text = (session.root / target.path).read_bytes()
-        tree = ast.parse(text)
+        must_be_utf8(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
         found = kernels(tree).get(target.entry)
         if found is None:
             raise Unfit("it is no longer in its file")
@@ -101,7 +115,10 @@ def optimise(session: Session, target: TritonTarget) -> TargetResult:
             session.progress.update(f"recording the launches of {target.entry}")
             answer = record(work, worker)
             reason, result = _searched(work, worker, answer, found.node, tree)
-    except (Unfit, OSError, SyntaxError, ValueError) as e:
+    except RecursionError:
+        words = f"{target.entry} cannot be taken: its file is nested deeper than Python walks"
+        return _failed(session, target, trials, words, "unsupported", bad=True)
+    except (Unfit, NotEditable, OSError, SyntaxError, ValueError) as e:
         return _failed(session, target, trials, f"{target.entry} cannot be taken: {e}", "unsupported", bad=True)
     except WorkerFailed as e:
         words = f"{e.message}\n{e.detail}".strip()
@@ -126,7 +143,10 @@ def cases_of(answer: Mapping[str, Any], plain: PlainKernel, arch: int, multiproc
     """Raises Unfit, Malformed."""
     device = device_kernel(arch, multiprocessors)
     with understood():
-        return tuple(case_of(call, plain, device) for call in need(answer, "calls", list))
+        calls = need(answer, "calls", list)
+        if not 1 <= len(calls) <= MOST_LAUNCHES:
+            raise Malformed(f"a worker answers with {len(calls)} launches")
+        return tuple(case_of(call, plain, device) for call in calls)
 
 
 @contextlib.contextmanager
@@ -134,21 +154,26 @@ def understood() -> Iterator[None]:
     """A worker's answer is read inside: what is not of its form is Malformed."""
     try:
         yield
-    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as e:
-        raise Malformed(f"what a worker says of the launches is not understood: {type(e).__name__}: {e}") from e
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as e:
+        words = f"{type(e).__name__}: {str(e)[:200]}"
+        raise Malformed(f"what a worker says of the launches is not understood: {words}") from e
 
 
 def _searched(work: Work, worker: Worker, answer: Mapping[str, Any], node: ast.FunctionDef,
               tree: ast.Module) -> tuple[str, TargetResult]:
     gpu = work.versions.get("gpu") or {}
     work.cases = cases_of(answer, work.plain, work.arch, int(gpu.get("multiprocessors", ASSUMED_MULTIPROCESSORS)))
-    if answer.get("empty"):
-        work.notes = (f"{answer['empty']} launches over no elements were left out",)
+    if empty := integer(answer.get("empty", 0), "launches over no elements", 0, MOST_TIMES):
+        work.notes = (f"{empty} {'launch' if empty == 1 else 'launches'} over no elements left out",)
     try:
         place = usable(handle(tree, work.target.entry), work.cases)
+        mine = own(answer, place, work.cases, work.plain)
     except NotEditable as e:
         return _nothing(work, f"nothing can be changed in place: {e}")
-    configs = space(own(answer, place, work.cases), place, node)
+    if place.kind == "autotune":
+        # A list that is made elsewhere is written out in the decorator, so all of its names may change.
+        place = replace(place, constexprs=tuple(sorted({n for c in mine for n, _ in c.constexprs})))
+    configs = space(mine, place, node)
     ideas = ideas_of(work, worker, configs if work.session.has_gpu else configs[:COMPILED])
     if not ideas:
         return _nothing(work, "no other configuration can be launched")
@@ -174,12 +199,15 @@ def usable(place: Handle, cases: Sequence[Case]) -> Handle:
     return place
 
 
-def own(answer: Mapping[str, Any], place: Handle, cases: Sequence[Case]) -> list[TritonConfig]:
-    """The user's own configurations: the autotuner's list, or what the host gives."""
+def own(answer: Mapping[str, Any], place: Handle, cases: Sequence[Case], plain: PlainKernel) -> list[TritonConfig]:
+    """The user's own configurations: the autotuner's list, or what the host gives. Raises NotEditable, Unfit,
+    Malformed."""
     if place.kind == "autotune":
         with understood():
-            return [TritonConfig.of(c["constexprs"], int(c["num_warps"]), int(c["num_stages"]))
-                    for c in answer["configs"]]
+            listed = need(answer, "configs", list)
+            if any(need(c, "special", bool) for c in listed):
+                raise NotEditable("the autotuner's configurations have hooks or options of their own")
+            return [settings_of(c, plain) for c in listed]
     return list(dict.fromkeys(c.config(place.constexprs) for c in cases))
 
 
@@ -189,7 +217,7 @@ def ideas_of(work: Work, worker: Worker, configs: Sequence[TritonConfig]) -> lis
     made = []
     with understood():
         for n, config in enumerate(configs):
-            launched = [grids[n] for grids in answer["grids"]]
+            launched = [grids[n] for grids in need(answer, "grids", list)]
             if any(one is None or min(one["grid"], default=0) < 1 for one in launched):
                 continue
             made.append(Idea(config, tuple(
@@ -237,8 +265,9 @@ def _interpreted(work: Work, worker: Worker, passed: Sequence[tuple[Idea, Trial]
     right = 0
     with work.session.kernel_worker("interpret", interpret=True) as interpreter:
         for idea, trial in passed:
-            if right == FEW or work.session.budget.exhausted():
-                return
+            if left := f"no GPU: {FEW} that pass are enough" if right == FEW else work.session.budget.exhausted():
+                work.trials.update(trial, Verdict("correctness", Status.NOT_MEASURED, left))
+                continue
             trial = work.trials.update(trial, checked(work, idea, interpreter, worker.scratch))
             if trial.stopped_by is None:
                 right += 1
@@ -285,7 +314,7 @@ def _raced(work: Work, worker: Worker, passed: list[tuple[Idea, Trial]], place: 
         return _nothing(work, f"the file cannot be edited: {e}")
     # In a new process: here the user's other modules have the old file's functions.
     with session.model_worker("edited", interpret=not session.has_gpu) as again:
-        whole = launches_as_verified(work, again, new, configs, place)
+        whole = launches_as_verified(work, again, new, configs, place, [passed[n][0] for n in kept])
     if not whole.lets_on:
         return _nothing(work, f"the edited file does not launch what was verified: {whole.reason}", whole)
     for n in kept:
@@ -293,12 +322,14 @@ def _raced(work: Work, worker: Worker, passed: list[tuple[Idea, Trial]], place: 
     result = _result(work, f"{len(kept)} configurations", len(kept))
     return "", replace(result, headline=gain, against=(gain,), stitched=(whole, timed.verdict), noise=timed.noise,
                        levers=(LeverGain("kernel", len(kept), gain),), edits={work.target.path: new},
+                       edited={work.target.path: work.text},
                        secret=f"{session.secret},{confirmed.secret}", trials=work.trials.all())
 
 
 def launches_as_verified(work: Work, worker: Worker, new: bytes, configs: Sequence[TritonConfig],
-                         place: Handle) -> Verdict:
-    """Gate 3 of an edit: the edited file makes the same launches, each under one of `configs`."""
+                         place: Handle, kept: Sequence[Idea] = ()) -> Verdict:
+    """Gate 3 of an edit: the edited file makes the same launches, each under one of `configs`, and those of `kept`
+    with the grid and constexprs that passed the other gates."""
     try:
         answer = record(work, worker, new.decode())
         cases = cases_of(answer, work.plain, work.arch, work.cases[0].integers["num_sms"])
@@ -310,6 +341,13 @@ def launches_as_verified(work: Work, worker: Worker, new: bytes, configs: Sequen
     strange = next((c for c in cases if c.config(place.constexprs) not in configs), None)
     if strange is not None:
         return Verdict("model", Status.FAIL, f"a launch has {strange.config(place.constexprs)}")
+    for case in cases:
+        verified = [candidate.plan.launches for idea in kept if case.config(place.constexprs) == idea.config
+                    for candidate, own_case in zip(idea.candidates, work.cases, strict=True)
+                    if own_case.covered == case.covered]
+        if verified and case.plan.launches not in verified:
+            return Verdict("model", Status.FAIL, "a launch has another grid or other constexprs than those that were "
+                           "verified")
     return Verdict("model", Status.PASS, evidence={"launches": len(cases), "configurations": [str(c) for c in configs]})
 
 
@@ -325,8 +363,9 @@ def _result(work: Work, reason: str, adopted: int) -> TargetResult:
     return replace(
         _empty(session, work.target, work.trials), environment=environment, agents=work.notes,
         levers=(LeverGain("kernel", adopted, None, reason),),
-        covered=tuple(f"{c.covered} (grid {', '.join(c.launch.grid)}; {c.count} times)" for c in work.cases),
-        inputs_origin=work.target.record or f"{work.target.inputs} ({work.target.origin})")
+        covered=tuple(f"{c.covered} ({c.launched}; {'once' if c.count == 1 else f'{c.count} times'})"
+                      for c in work.cases),
+        inputs_origin=work.target.record or f"{work.target.inputs} for {work.target.path}")
 
 
 def _failed(session: Session, target: TritonTarget, trials: Trials, error: str, kind: str, *,

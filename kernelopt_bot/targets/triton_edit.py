@@ -8,12 +8,14 @@ reason goes into a comment beside it. Works on bytes, so that line ends, tabs an
 from __future__ import annotations
 
 import ast
+import keyword
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelopt_bot.contract.body import dotted
-from kernelopt_bot.targets.triton_kernels import Found, imported, kernels
+from kernelopt_bot.targets.triton_kernels import Found, decoded, imported, kernels
 
 Value = int | float | bool | str
 OPTIONS = ("num_warps", "num_stages")
@@ -66,9 +68,9 @@ def handle(tree: ast.Module, kernel: str) -> Handle:
     if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
         raise NotEditable(f"line {call.lineno}: the launch passes arguments by * or **")
     given = {k.arg: k.value for k in call.keywords if k.arg}
-    parameters = [a.arg for a in found.node.args.args]
-    heuristic = _heuristics(found)
-    names = [n for n, v in given.items() if n in parameters and n not in heuristic and _number(v)]
+    # A number for a run-time argument, given by name, is a value and no configuration.
+    constexprs = {a.arg for a in found.node.args.args if a.annotation and "constexpr" in ast.unparse(a.annotation)}
+    names = [n for n, v in given.items() if n in constexprs - _heuristics(found) and _number(v)]
     options = [o for o in OPTIONS if o not in given or _number(given[o])]
     return Handle("launch", tuple(names), tuple(options), call, statement)
 
@@ -76,12 +78,14 @@ def handle(tree: ast.Module, kernel: str) -> Handle:
 def edited(text: bytes, kernel: str, settings: Sequence[Settings], reason: str) -> bytes:
     """The file with these configurations, one without an autotuner. Raises NotEditable."""
     bom, body = body_of(text)
+    _must_be_sound(text, settings)
     tree = ast.parse(body)
     place = handle(tree, kernel)
     file = _File(body)
     made = (_tuned(file, tree, place, settings, reason) if place.kind == "autotune"
             else _launched(file, place, settings, reason))
     _same_but(tree, made, kernel)
+    _must_say(ast.parse(made), kernel, settings)
     return bom + made
 
 
@@ -89,6 +93,32 @@ def body_of(text: bytes) -> tuple[bytes, bytes]:
     """A file's byte order mark, if it has one, and the rest."""
     bom = b"\xef\xbb\xbf" if text.startswith(b"\xef\xbb\xbf") else b""
     return bom, text[len(bom):]
+
+
+def must_be_utf8(text: bytes) -> None:
+    """Positions in a syntax tree count the bytes of UTF-8, whatever the file is written in. Raises NotEditable."""
+    try:
+        same = decoded(text) == text.decode("utf-8-sig")
+    except (UnicodeDecodeError, SyntaxError):
+        same = False
+    if not same:
+        raise NotEditable("the file is not in UTF-8")
+
+
+def _must_be_sound(text: bytes, settings: Sequence[Settings]) -> None:
+    """Values come from what a worker said, and become text of the file. Raises NotEditable."""
+    must_be_utf8(text)
+    for one in settings:
+        _must_be_plain(one)
+
+
+def _must_be_plain(one: Settings) -> None:
+    for name, value in {**one.constexprs, "num_warps": one.num_warps, "num_stages": one.num_stages}.items():
+        plain = type(value) in (int, bool, str) or (type(value) is float and math.isfinite(value))
+        if name in OPTIONS:
+            plain = type(value) is int
+        if not plain or not (isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)):
+            raise NotEditable(f"{name!r} cannot be given the value {value!r} in a file")
 
 
 class _File:
@@ -172,7 +202,7 @@ def _launched(file: _File, place: Handle, settings: Sequence[Settings], reason: 
 
 def _comment(reason: str, width: int = 100) -> list[bytes]:
     lines, line = [], ""
-    for word in "".join(c if c.isprintable() else " " for c in reason).split():
+    for word in "".join(c if c.isprintable() else " " for c in reason[:1000]).split():
         if line and len(line) + len(word) + 1 > width:
             lines.append(line)
             line = ""
@@ -189,6 +219,22 @@ def _same_but(before: ast.Module, after: bytes, kernel: str) -> None:
         raise NotEditable(f"the edited file does not parse as it should: {e}") from e
     if blanked[0] != blanked[1]:
         raise NotEditable("the edit would change more than the kernel's configuration")
+
+
+def _must_say(new: ast.Module, kernel: str, settings: Sequence[Settings]) -> None:
+    """Raises NotEditable where the one thing that changed says something else than `settings`."""
+    place = handle(new, kernel)
+    if place.kind == "autotune":
+        listed = configs_of(place.node)
+        said = [_key(settings_of(e)) for e in listed.elts] if isinstance(listed, ast.List) else []
+        right = said == [_key(one) for one in settings]
+    else:
+        given = {k.arg: ast.literal_eval(k.value) for k in place.node.keywords
+                 if k.arg in (*place.constexprs, *place.options)}
+        wanted = {**settings[0].constexprs, "num_warps": settings[0].num_warps, "num_stages": settings[0].num_stages}
+        right = all(given[name] == wanted[name] for name in given.keys() & wanted.keys())
+    if not right:
+        raise NotEditable("the edit would say something else than it should")
 
 
 def _blank(tree: ast.Module, kernel: str) -> str:
@@ -247,10 +293,12 @@ def settings_of(node: ast.expr) -> Settings | None:
     if set(options) - set(OPTIONS):
         return None
     try:
-        return Settings(ast.literal_eval(node.args[0]), int(ast.literal_eval(options.get(
-            "num_warps", ast.Constant(4)))), int(ast.literal_eval(options.get("num_stages", ast.Constant(3)))))
-    except (ValueError, TypeError):
+        found = Settings(ast.literal_eval(node.args[0]), ast.literal_eval(options.get("num_warps", ast.Constant(4))),
+                         ast.literal_eval(options.get("num_stages", ast.Constant(3))))
+        _must_be_plain(found)
+    except (ValueError, TypeError, NotEditable):
         return None
+    return found
 
 
 def _special(node: ast.expr) -> bool:

@@ -13,11 +13,17 @@ directly above a kernel's decorators, else for every kernel of the file that has
 from __future__ import annotations
 
 import ast
+import codecs
+import io
 import re
-from collections.abc import Iterator, Mapping
+import tokenize
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from pydantic import ValidationError
 
 from kernelopt_bot.config import FILES, KernelConfig, load_traced, nearest
 from kernelopt_bot.contract.body import dotted
@@ -28,8 +34,10 @@ from kernelopt_bot.targets.source import FolderSource
 from kernelopt_bot.targets.target import Target
 
 HOW_TO_RUN = ("write `# kernelopt: inputs=FUNCTION` above the kernel, where FUNCTION of that file calls what launches "
-              f"it, or list the kernel under `kernels:` in {FILES[0]}")
-_MARKER = re.compile(r"^[ \t]*#[ \t]*kernelopt:[ \t]*(inputs|record)=(\S+)[ \t]*\r?$")
+              f"it, or `# kernelopt: record=tests/FILE.py::TEST`, or list the kernel under `kernels:` in {FILES[0]}")
+_MARKER = re.compile(r"^[ \t\f]*#[ \t]*kernelopt:[ \t]*(inputs|record)=(\S+)[ \t]*$")
+_LINE_END = re.compile(r"\r\n|\r|\n")
+"""Python's own; `str.splitlines` knows more, and would number the lines otherwise."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class Found:
 def imported(tree: ast.Module) -> dict[str, str]:
     """Names that the file imports at its top level -> what they are, dotted: `tl` -> `triton.language`."""
     names: dict[str, str] = {}
-    for node in _top(tree.body):
+    for node in top(tree.body):
         if isinstance(node, ast.Import):
             names |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
                       for a in node.names}
@@ -84,7 +92,7 @@ def full_name(node: ast.expr, names: Mapping[str, str]) -> str:
 def kernels(tree: ast.Module) -> dict[str, Found]:
     """The kernels of a file by name; of two with one name the later, which is what the name means."""
     names, found = imported(tree), {}
-    for node in _top(tree.body):
+    for node in top(tree.body):
         if not isinstance(node, ast.FunctionDef):
             continue
         decorators: dict[str, ast.expr] = {}
@@ -98,17 +106,30 @@ def kernels(tree: ast.Module) -> dict[str, Found]:
     return found
 
 
-def _top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements at the top level, those behind `if` and `try` included."""
-    for node in body:
+def top(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements at the top level in order, those behind `if`, `try` and `with` included."""
+    # No recursion: a chain of `elif` is as deep as it is long.
+    stack = [*reversed(body)]
+    while stack:
+        node = stack.pop()
         yield node
-        if isinstance(node, ast.If | ast.Try):
-            yield from _top([*node.body, *node.orelse, *(getattr(node, "finalbody", None) or ())])
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            inner = [*node.body, *getattr(node, "orelse", ()), *getattr(node, "finalbody", ())]
+            stack += reversed(inner)
+
+
+def decoded(text: bytes) -> str:
+    """A file's text as Python reads it, without a byte order mark. Raises UnicodeDecodeError, SyntaxError (of an
+    unknown encoding)."""
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(text).readline)
+    return text.removeprefix(codecs.BOM_UTF8).decode(encoding)
 
 
 def marker(text: str, found: Found, others: Mapping[str, Found]) -> tuple[str, str]:
     """(inputs, record) that the file's marker names for the kernel; ('', '') without one."""
-    lines = text.splitlines()
+    lines = _LINE_END.split(text)
+    for number in _in_strings(text):
+        lines[number] = ""
     above = {name: set(_comments_above(lines, f.first_line)) for name, f in others.items()}
     taken = set().union(*above.values()) if above else set()
     own = [n for n in sorted(above[found.name]) if _MARKER.match(lines[n])]
@@ -117,6 +138,19 @@ def marker(text: str, found: Found, others: Mapping[str, Found]) -> tuple[str, s
     if match is None:
         return "", ""
     return (match[2], "") if match[1] == "inputs" else ("", match[2])
+
+
+def _in_strings(text: str) -> set[int]:
+    """Numbers from 0 of the lines that begin inside a string: what looks like a comment there is none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    strings = (n for n in ast.walk(tree) if isinstance(n, ast.JoinedStr)
+               or (isinstance(n, ast.Constant) and isinstance(n.value, str | bytes)))
+    return {number for n in strings for number in range(n.lineno, n.end_lineno or n.lineno)}
 
 
 def _comments_above(lines: list[str], first: int) -> Iterator[int]:
@@ -134,31 +168,40 @@ def triton_by_hand(spec: str, *, root: Path | None = None) -> tuple[Path, Triton
     Raises InputError: the file does not parse, or nothing says what launches the kernel.
     """
     name, colon, entry = spec.rpartition(":")
-    file = Path(name)
     if spec.isidentifier() and not Path(spec).exists():
         return _by_name(spec, root or root_of(Path.cwd() / "_"))
-    if not colon or not entry.isidentifier() or file.suffix != ".py" or not file.is_file():
+    file, entry = (Path(name), entry) if colon and not Path(spec).exists() else (Path(spec), "")
+    if (entry and not entry.isidentifier()) or file.suffix != ".py" or not file.is_file():
         return None
-    top = (root or root_of(file)).resolve()
-    if not file.resolve().is_relative_to(top):
+    folder = (root or root_of(file)).resolve()
+    if not file.resolve().is_relative_to(folder):
         return None
-    finder = Finder(FolderSource(top))
-    path = file.resolve().relative_to(top).as_posix()
+    finder = Finder(FolderSource(folder))
+    path = file.resolve().relative_to(folder).as_posix()
+    if not entry and finder.trees.get(path) is None:
+        return None
     finder.must_parse(path, spec)
     tree = finder.trees.get(path)
     present = kernels(tree) if tree is not None else {}
+    if not entry:
+        if present and not finder.symbols.models(path) and not finder.symbols.has(path, "Model"):
+            raise InputError(f"{path} has no model, and its Triton kernels are asked for by name", where=spec,
+                             fix=f"name one: {', '.join(f'{spec}:{k}' for k in present)}")
+        return None
     if entry not in present:
-        if finder.symbols.has(path, entry) or not present:
+        host = tree is not None and any(isinstance(n, ast.FunctionDef) and n.name == entry for n in top(tree.body))
+        if not present or (finder.symbols.has(path, entry) and not host):
             return None
         raise _missing(path, entry, present, spec)
-    traced = load_traced(top)
+    traced = load_traced(folder)
     listed = [(i, k) for i, k in enumerate(traced.config.kernels) if (k.path, k.kernel) == (path, entry)]
     if listed:
-        return top, named_by(finder, listed[0][1], traced.origin(("kernels", listed[0][0])))
+        index, wanted = listed[0]
+        return folder, named_by(finder, wanted, traced.origin(("kernels", index)))
     target = marked(finder, path, entry, "command")
     if target is None:
         raise InputError(f"nothing says what launches the kernel {entry}", where=path, fix=HOW_TO_RUN)
-    return top, target
+    return folder, target
 
 
 def _by_name(name: str, root: Path) -> tuple[Path, TritonTarget] | None:
@@ -184,11 +227,20 @@ def marked(finder: Finder, path: str, entry: str, origin: Literal["convention", 
     marker that names nothing."""
     tree = finder.trees.get(path)
     present = kernels(tree) if tree is not None else {}
-    inputs, record = marker(finder.source.read(path).decode(errors="replace"), present[entry], present)
+    inputs, record = marker(decoded(finder.source.read(path)), present[entry], present)
     if not inputs and not record:
         return None
-    made = KernelConfig.model_construct(name="", path=path, kernel=entry, inputs=inputs, record=record)
-    return _target(finder, made, present[entry], origin, path)
+    return _target(finder, _marked(path, entry, inputs, record), present[entry], origin, path)
+
+
+def _marked(path: str, entry: str, inputs: str, record: str) -> KernelConfig:
+    """A marker as an entry of the configuration, under the same rules. Raises InputError."""
+    try:
+        return KernelConfig(path=path, kernel=entry, inputs=inputs, record=record)
+    except ValidationError as e:
+        reason = str(e.errors(include_url=False)[0]["msg"]).removeprefix("Value error, ")
+        raise InputError(f"the marker's {'inputs' if inputs else 'record'}, {inputs or record!r}: {reason}", where=path,
+                         fix=HOW_TO_RUN) from e
 
 
 def _missing(path: str, entry: str, present: Mapping[str, Found], where: str) -> InputError:

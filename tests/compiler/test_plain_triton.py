@@ -87,3 +87,28 @@ def test_what_device_code_may_not_name_is_for_the_contract_to_refuse() -> None:
     copy = plain("import triton\nimport triton.language as tl\n@triton.jit\ndef k(x):\n"
                  "    tl.inline_asm_elementwise('trap;', '', [], tl.int32, False, 1)\n")
     assert source_contract.check(copy.specialised(()))
+
+
+def test_a_kernel_behind_a_condition_is_found_with_its_helpers() -> None:
+    copy = plain("try:\n    import triton\n    import triton.language as tl\nexcept ImportError:\n    triton = None\n"
+                 "if triton is not None:\n    N = 4\n    @triton.jit\n    def h(x):\n        return x + N\n"
+                 "    @triton.jit\n    def k(p):\n        tl.store(p, h(1))\n")
+    assert source_contract.check(copy.specialised(())) == [] and "tl.constexpr(4)" in copy.specialised(())
+
+
+@pytest.mark.parametrize("name", ["_if", "_in", "__lambda", "_is", "_None"])
+def test_no_name_becomes_a_word_of_python(name: str) -> None:
+    copy = plain(f"import triton\nimport triton.language as tl\n@triton.jit\ndef k(p):\n    {name} = tl.load(p)\n"
+                 f"    tl.store(p, {name})\n")
+    assert source_contract.check(copy.specialised(())) == []
+
+
+@pytest.mark.parametrize("also", [
+    "N *= 2", "N = 8", "if open:\n    N = 8", "try:\n    pass\nexcept Exception:\n    N = 8", "for N in (1, 2): pass",
+    "def f():\n    global N\n    N = 8", "def N(): pass", "with open('x') as N: pass", "(N := 8)", "del N"])
+def test_a_constant_that_is_set_twice_is_not_guessed(also: str) -> None:
+    head = "import triton\nimport triton.language as tl\nN = 4\n"
+    kernel = "@triton.jit\ndef k(p):\n    tl.store(p, N)\n"
+    with pytest.raises(Unfit, match=r"N, which the kernel uses, is set in several places|not under @triton.jit"):
+        plain(f"{head}{also}\n{kernel}")
+    assert "tl.constexpr(4)" in plain(head + "x = [N for N in (1,)]\ndef f(N): N = 2\n" + kernel).specialised(())

@@ -144,7 +144,8 @@ def triton_result(path: str = "ops.py", entry: str = "norm", edit: bytes = b"new
         full_result(), target=TritonTarget(name, path, entry, "make_inputs", origin="command", closure=(path,)),
         program=None, profile=None, trials=(trial,), levers=(LeverGain("kernel", 1, gain),), headline=gain,
         against=(gain,), not_applicable={}, first_call=None, peak_memory={}, artifact="", sets={},
-        stitched=(Verdict("model", Status.PASS), Verdict("performance", Status.PASS)), edits={path: edit})
+        stitched=(Verdict("model", Status.PASS), Verdict("performance", Status.PASS)), edits={path: edit},
+        edited={path: b"old"})
 
 
 def failed_result() -> TargetResult:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jsonschema import Draft202012Validator
 
+from kernelopt_bot.gates.verdict import Status, Verdict
 from kernelopt_bot.publish.checks import notes_of
 from kernelopt_bot.publish.seen import finished
 from kernelopt_bot.publish.shown import comment, summary
@@ -16,7 +17,7 @@ from kernelopt_bot.report.machine import machine_data, render_json
 from kernelopt_bot.report.markdown import render
 from kernelopt_bot.report.restore import restore
 from kernelopt_bot.report.summary import summarise
-from kernelopt_bot.search.result import RunResult
+from kernelopt_bot.search.result import RunResult, Trial
 from kernelopt_bot.targets.triton_kernels import TritonTarget
 from tests.report import results
 
@@ -31,6 +32,15 @@ def test_the_baseline_is_said_and_the_file_that_changes() -> None:
     assert "your kernel, with the configuration that your code gives it" in text
     assert "training keeps the compiler" not in text and "KERNELOPT_DISABLE" not in text
     assert "1 of 1 target faster" in report.title
+    assert "each weighed by how often it was recorded" in text and "on the whole model" not in text
+
+
+def test_a_rejected_candidate_says_which_configuration_it_was() -> None:
+    given = results.triton_result()
+    candidate = replace(results.kernel("k2", "launch_configuration"), rationale="unchanged code with BLOCK=512")
+    trial = Trial(candidate, (Verdict("correctness", Status.NOT_MEASURED, "no GPU: 2 that pass are enough"),))
+    text = render(build(RunResult((replace(given, trials=(*given.trials, trial)),), "kernelopt optimize ops.py:norm")))
+    assert "`launch_configuration`: unchanged code with BLOCK=512" in text and "no GPU: 2 that pass" in text
 
 
 def test_the_machine_contract_holds() -> None:

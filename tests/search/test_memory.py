@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import sqlite3
 import threading
 from pathlib import Path
@@ -278,3 +279,59 @@ def test_lessons_and_outcomes_are_written_at_once(tmp_path: Path, spot: Spot) ->
     kept = memory(tmp_path, notes)
     assert {e.lesson for e in kept.lessons(["s"], 8)} == {"l0", "l1", "l2", "l3"}
     assert len(kept.candidates(spot, HERE)) == 4 and notes == []
+
+
+@pytest.mark.parametrize("change", ["id = x'2e2e2f78'", "source = x'ff'", "technique = x'ff'", "technique = NULL",
+                                    "source = printf('%.*c', 900000, 'x'), technique = x'00'"])
+def test_a_candidate_whose_words_are_no_texts_is_left_out(tmp_path: Path, spot: Spot, change: str) -> None:
+    notes = Notes()
+    kept = memory(tmp_path, notes)
+    record(kept, spot, ideas(spot)[0], 1.2)
+    with sqlite3.connect(kept.path) as connection:
+        connection.execute(f"UPDATE outcomes SET {change}")
+    connection.close()
+    assert kept.candidates(spot, HERE) == [] and notes == []
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM c)"
+
+
+@pytest.mark.parametrize("poison, words", [
+    (f"ALTER TABLE lessons RENAME TO other; CREATE VIEW lessons AS {ENDLESS} SELECT '' fingerprint, '' direction, "
+     "'' lesson, 1.0 factor, 1 kept, '' bound, '' source FROM c", "more than tables"),
+    ("CREATE TRIGGER t AFTER INSERT ON lessons BEGIN DELETE FROM outcomes; END", "more than tables"),
+    ("UPDATE lessons SET source = printf('%.*c', 5000000, 'x')", "too big"),
+    ("PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = 'CREATE TABLE lessons (x' WHERE name = 'lessons'",
+     "malformed"),
+    ("DROP TABLE lessons", "no such table"), ("ALTER TABLE lessons DROP COLUMN source", "no such column|has 6 columns"),
+    ("UPDATE lessons SET lesson = CAST(x'ff' AS TEXT)", "UTF-8"),
+])
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_file_made_by_another_hand_costs_a_note(tmp_path: Path, poison: str, words: str, writes: bool) -> None:
+    notes = Notes()
+    memory(tmp_path, notes).learn([("s", LESSON)])
+    kept = memory(tmp_path, notes, writes=writes)
+    with contextlib.closing(sqlite3.connect(kept.path)) as connection:
+        connection.executescript(poison)
+    assert kept.lessons(["s"], 8) == [] and len(notes) == 1
+    assert re.search(words, notes[0]), notes
+
+
+def test_work_without_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A default that counts for ever: nothing but a table, and no row that says so."""
+    monkeypatch.setattr("kernelopt_bot.search.memory.MOST_STEPS", 20)
+    notes = Notes()
+    kept = memory(tmp_path, notes)
+    kept.learn([("s", LESSON)])
+    assert kept._with(lambda c: c.execute(f"{ENDLESS} SELECT COUNT(*) FROM c").fetchall(), []) == []
+    assert len(notes) == 1 and "interrupted" in notes[0] and kept.lessons(["s"], 8) == [LESSON]
+
+
+@pytest.mark.parametrize("change", ["lesson = printf('%.*c', 5000, 'x')", "direction = printf('%.*c', 5000, 'x')"])
+def test_a_lesson_is_no_longer_than_a_brains(tmp_path: Path, change: str) -> None:
+    notes = Notes()
+    kept = memory(tmp_path, notes)
+    kept.learn([("s", LESSON)])
+    with contextlib.closing(sqlite3.connect(kept.path)) as connection, connection:
+        connection.execute(f"UPDATE lessons SET {change}")
+    assert kept.lessons(["s"], 8) == [] and notes == []

@@ -111,6 +111,7 @@ def test_the_mix_is_recorded_as_plans(recorded: Recorded) -> None:
         ("gate_up_ptr", "*fp32", True, False), ("out_ptr", "*fp32", False, True), ("n_cols", "i32", True, False),
         ("n_elements", "i32", True, False)]
     assert second.plan.parameters[0].type == "*fp16" and second.reads == ("gate_up_ptr",)
+    assert first.launched == "grid 1, BLOCK=1024, num_warps=4, num_stages=3"
     assert first.covered == "gate_up_ptr: (6, 40) float32, out_ptr: (6, 20) float32, n_cols=20, n_elements=120"
 
 
@@ -147,7 +148,7 @@ def test_gate_1_does_not_compile_what_breaks_the_contract(recorded: Recorded) ->
 
 def test_other_configurations_get_the_hosts_own_grid(recorded: Recorded) -> None:
     place = triton_lever.usable(handle(ast.parse(recorded.work.text), TARGET.entry), recorded.work.cases)
-    configs = triton_lever.own(recorded.answer, place, recorded.work.cases)
+    configs = triton_lever.own(recorded.answer, place, recorded.work.cases, recorded.work.plain)
     assert configs == [TritonConfig((("BLOCK", 1024),), 4, 3)]
     (idea,) = triton_lever.ideas_of(recorded.work, recorded.worker, [TritonConfig.of({"BLOCK": 64}, 2, 3)])
     launches = [c.plan.launches[0] for c in idea.candidates]
@@ -158,8 +159,14 @@ def test_an_edit_launches_what_was_verified_and_another_does_not(recorded: Recor
     work, chosen = recorded.work, TritonConfig.of({"BLOCK": 64}, 2, 3)
     place = handle(ast.parse(work.text), TARGET.entry)
     new = edited(work.text, TARGET.entry, [Settings({"BLOCK": 64}, 2, 3)], "reason")
-    right = triton_lever.launches_as_verified(work, recorded.worker, new, [chosen], place)
+    kept = triton_lever.ideas_of(work, recorded.worker, [chosen])
+    right = triton_lever.launches_as_verified(work, recorded.worker, new, [chosen], place, kept)
     assert right.status is Status.PASS, right.reason
+    grid = [dataclasses.replace(kept[0], candidates=tuple(
+        dataclasses.replace(c, plan=dataclasses.replace(c.plan, launches=(
+            dataclasses.replace(c.plan.launches[0], grid=("3",)),))) for c in kept[0].candidates))]
+    less = triton_lever.launches_as_verified(work, recorded.worker, new, [chosen], place, grid)
+    assert less.status is Status.FAIL and "another grid" in less.reason
     other = triton_lever.launches_as_verified(work, recorded.worker, work.text, [chosen], place)
     assert other.status is Status.FAIL and "BLOCK=1024, num_warps=4" in other.reason
     broken = new.replace(b"_silu(gate) * up", b"_silu(gate) + up")
@@ -202,6 +209,19 @@ def test_a_kernel_that_cannot_be_taken_is_the_targets_error(tmp_path: Path, head
     start, end = text.index("@triton.jit\ndef _silu"), text.index("# kernelopt")
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "ops.py").write_text(text[:start] + head + text[end:])
+    result = triton_lever.optimise(session(tmp_path), TARGET)
+    assert result.bad_input and words in result.error and not result.trials
+
+
+@pytest.mark.parametrize("text, words", [
+    (b"import triton\n@triton.jit\ndef swiglu_kernel(x):\n    x = " + b"1 + " * 3000 + b"1\n", "deeper than Python"),
+    (b"# coding: latin-1\n# \xe9\nimport triton\n@triton.jit\ndef swiglu_kernel(x): pass\n", "not in UTF-8"),
+    (b"import triton\n", "no longer in its file"), (b"def (:\n", "invalid syntax"), (b"x = '\x00'\n", "null bytes"),
+    (b"import triton\ndef f():\n    @triton.jit\n    def swiglu_kernel(x): pass\n", "no longer in its file"),
+])
+def test_a_file_that_means_no_good_is_the_targets_error(tmp_path: Path, text: bytes, words: str) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "ops.py").write_bytes(text)
     result = triton_lever.optimise(session(tmp_path), TARGET)
     assert result.bad_input and words in result.error and not result.trials
 

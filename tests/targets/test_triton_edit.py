@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -98,3 +99,63 @@ def test_a_list_of_another_place_is_written_out() -> None:
     text = KERNEL.replace("@triton.jit", "@triton.autotune(configs=CONFIGS, key=['x'])\n@triton.jit").encode()
     new = edited(text, "k", [Settings({"B": 4}, 8, 3)], WHY)
     assert b"configs=[\n" in new and b'triton.Config({"B": 4}, num_warps=8, num_stages=3),' in new
+
+
+TUNED = KERNEL.replace("@triton.jit", "@triton.autotune([triton.Config({'B': 2})], key=[])\n@triton.jit").encode()
+INJECTED = 'B": 2}, num_warps=1), __import__("os").abort(), triton.Config({"B'
+
+
+@pytest.mark.parametrize("settings", [
+    Settings({INJECTED: 4}, 1, 1), Settings({"B\n": 4}, 1, 1), Settings({"": 4}, 1, 1), Settings({"if": 4}, 1, 1),
+    Settings({"B": float("nan")}, 1, 1), Settings({"B": float("inf")}, 1, 1), Settings({"B": cast(Any, [1])}, 1, 1),
+    Settings({"B": cast(Any, None)}, 1, 1), Settings({"B": 4}, cast(Any, "abort()"), 1),
+    Settings({"B": 4}, 1, cast(Any, None)), Settings({cast(Any, 7): 4}, 1, 1),
+])
+def test_no_name_and_no_value_can_become_code(settings: Settings) -> None:
+    for text in (TUNED, (KERNEL + "k[1](x, B=2)\n").encode()):
+        with pytest.raises(NotEditable, match="cannot be given the value"):
+            edited(text, "k", [settings], WHY)
+
+
+def test_a_text_stays_a_text() -> None:
+    value = '"}, pre_hook=abort), {"'
+    new = edited(TUNED, "k", [Settings({"B": value}, 4, 3)], WHY)
+    (entry,) = [n for n in ast.walk(ast.parse(new)) if isinstance(n, ast.Dict)]
+    assert ast.literal_eval(entry) == {"B": value}
+
+
+@pytest.mark.parametrize("head", ["# -*- coding: latin-1 -*-\n", "# coding: no-such-encoding\n", ""])
+def test_a_file_that_is_not_in_utf_8_is_left_alone(head: str) -> None:
+    text = (head + "import triton  # größer\n" + KERNEL + "k[1](x, 'é', B=2)\n").encode("latin-1")
+    with pytest.raises(NotEditable, match="not in UTF-8"):
+        edited(text, "k", [Settings({"B": 4}, 8, 3)], WHY)
+    plain = (head.replace("no-such-encoding", "ascii") + KERNEL + "k[1](x, B=2)\n").encode()
+    assert b"B=4, num_warps=8" in edited(plain, "k", [Settings({"B": 4}, 8, 3)], WHY)
+
+
+@pytest.mark.parametrize("call, there", [
+    ("k[1](x, \\\n    B=2)\n", "k[1](x, \\\n    B=4, num_warps=8)\n"),
+    ("if x: k[1](x, B=2); y = 'é', k\n", "if x: k[1](x, B=4, num_warps=8); y = 'é', k\n"),
+    ("\x0cz = 'ü', k[1](x, B=2)\n", "\x0cz = 'ü', k[1](x, B=4, num_warps=8)\n"),
+    ("k[1](x, B=(2),)  # B=2 )\n", "k[1](x, B=(4), num_warps=8,)  # B=2 )\n"),
+    ("k[1](x, B=2, y=(z)  # B=2\n)\n", "k[1](x, B=4, y=(z), num_warps=8  # B=2\n)\n"),
+    ("k[1](x, B=0x2)\n", "k[1](x, B=4, num_warps=8)\n"),
+    ("k[1](x, y='" + "b" * 50_000 + "', B=2)\n", "b', B=4, num_warps=8)\n"),
+    ("k[lambda m: (m['B'],)](*[], x, B=2)\n", ""),
+    ("y = 1; \\\nk[1](x, B=2)\n", "y = 1; \\\nk[1](x, B=4, num_warps=8)\n"),
+    ("s = '''\n''', k[1](x, B=2)\n", "s = '''\n''', k[1](x, B=4, num_warps=8)\n"), ("'''\n'''; k[1](x, B=2)\n", ""),
+])
+def test_only_the_values_change_or_nothing(call: str, there: str) -> None:
+    old = (KERNEL + "x = 0\n" + call).encode()
+    try:
+        new = edited(old, "k", [Settings({"B": 4}, 8, 3)], WHY)
+    except NotEditable:
+        assert not there
+        return
+    assert there and new.decode().replace(f"# {WHY}\n", "").endswith(there)
+    assert new.startswith(KERNEL.encode() + b"x = 0\n")
+
+
+def test_a_number_for_a_run_time_argument_is_no_configuration() -> None:
+    text = KERNEL.replace("(x, B", "(x, n, B") + "k[1](x, n=64, B=2)\n"
+    assert handle(ast.parse(text), "k").constexprs == ("B",)

@@ -100,11 +100,11 @@ def test_a_wrong_entry_of_the_configuration_says_what_is_wrong(tmp_path: Path, k
 
 
 def test_models_and_other_names_are_left_to_others(tmp_path: Path) -> None:
-    root = project(tmp_path, ops=KERNEL, net="class Model: pass\n")
+    root = project(tmp_path, ops=KERNEL + "from pathlib import Path\n", net="class Model: pass\n")
     assert triton_by_hand(f"{root}/net.py:Model") is None
-    assert triton_by_hand(f"{root}/ops.py:make_inputs") is None
+    assert triton_by_hand(f"{root}/ops.py:Path") is None
     assert triton_by_hand(f"{root}/none.py:scale") is None
-    assert triton_by_hand(f"{root}/ops.py") is None
+    assert triton_by_hand(f"{root}/net.py") is None
 
 
 def test_a_name_that_is_not_there_gets_the_nearest(tmp_path: Path) -> None:
@@ -112,12 +112,18 @@ def test_a_name_that_is_not_there_gets_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no Triton kernel scal") as raised:
         triton_by_hand(f"{root}/ops.py:scal")
     assert raised.value.fix == "did you mean scale?"
+    with pytest.raises(InputError, match="has no Triton kernel make_inputs") as raised:
+        triton_by_hand(f"{root}/ops.py:make_inputs")
+    assert raised.value.fix == "kernels in that file: scale"
 
 
 @pytest.mark.parametrize("line, words", [
     ("", "nothing says what launches the kernel scale"), ("# kernelopt: inputs=others", "no function others"),
-    ("# kernelopt: inputs=a-b", "not the name of a function"), ("# kernelopt: record=ops.py", "is not a test"),
+    ("# kernelopt: inputs=a-b", "must be the name of a function"), ("# kernelopt: record=ops.py", "must be a test as"),
     ("# kernelopt: record=gone.py::test", "there is no file gone.py"),
+    ("# kernelopt: inputs=../ops.py:make_inputs", "without .."), ("# kernelopt: inputs=/etc/ops.py:f", "without .."),
+    ("# kernelopt: record=/etc/ops.py::t", "without .."), ("# kernelopt: record=tests/../../t.py::t", "without .."),
+    ("# kernelopt: record=t.py::t\x1b[2J", "as pytest names it"), (f"# kernelopt: record=t.py::{'t' * 2000}", "1000"),
 ])
 def test_what_launches_it_must_be_there(tmp_path: Path, line: str, words: str) -> None:
     root = project(tmp_path, ops=f"{line}\n{KERNEL}")
@@ -148,3 +154,65 @@ def test_a_listed_kernel_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = triton_by_hand("mine")
     assert found is not None and (found[1].name, found[1].entry) == ("mine", "scale")
     assert triton_by_hand("yours") is None and triton_by_hand("ops_scale", root=root) is None
+@pytest.mark.parametrize("head", [
+    b"\xef\xbb\xbf# kernelopt: inputs=make_inputs\n", b"\x0c# kernelopt: inputs=make_inputs\n",
+    b"#\tkernelopt:\tinputs=make_inputs\t\r\n"])
+def test_a_marker_is_read_as_python_reads_the_line(tmp_path: Path, head: bytes) -> None:
+    root = project(tmp_path)
+    (root / "ops.py").write_bytes(head + KERNEL.encode())
+    found = triton_by_hand(f"{root}/ops.py:scale")
+    assert found is not None and found[1].inputs == "make_inputs"
+
+
+def test_lines_are_numbered_as_python_numbers_them() -> None:
+    """Form feeds and separators of Unicode end no line: the marker stays the kernel's own."""
+    text = ("import triton\n# kernelopt: inputs=others\nx = '\x0c\x1c\x85\u2028\u2029'\n# kernelopt: inputs=own\n"
+            "@triton.jit\ndef a(): pass\n")
+    found = kernels(ast.parse(text))
+    assert marker(text, found["a"], found) == ("own", "")
+
+
+@pytest.mark.parametrize("text", [
+    "'''\n# kernelopt: inputs=a\n'''", "f'''\n# kernelopt: inputs=a\n{1}'''", "x = b'''\n# kernelopt: inputs=a\n'''",
+    "x = '# kernelopt: inputs=a'", "# kernelopt: inputs=a; import os", "## kernelopt: inputs=a", "# kernelopt: inputs=",
+])
+def test_what_is_no_comment_is_no_marker(text: str) -> None:
+    found = kernels(ast.parse(KERNEL))
+    assert marker(f"{KERNEL}\n{text}\n", found["scale"], found) == ("", "")
+
+
+@pytest.mark.parametrize("name", [
+    "--help", "a b", "scale;id", "$(id)", "../scale", "scale\n", "scale\x00", "\u202escale"])
+def test_a_name_that_is_no_name_is_no_kernel(tmp_path: Path, name: str) -> None:
+    root = project(tmp_path, ops="# kernelopt: inputs=make_inputs\n" + KERNEL)
+    assert triton_by_hand(f"{root}/ops.py:{name}") is None
+
+
+def test_a_look_alike_is_another_kernel(tmp_path: Path) -> None:
+    root = project(tmp_path, ops="# kernelopt: inputs=make_inputs\n" + KERNEL)
+    with pytest.raises(InputError, match="has no Triton kernel sc\u0430le"):
+        triton_by_hand(f"{root}/ops.py:sc\u0430le")
+
+
+def test_a_link_is_the_file_that_it_leads_to_and_out_of_the_project_it_is_none(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    root = project(tmp_path / "project", ops="# kernelopt: inputs=make_inputs\n" + KERNEL)
+    (root / "link.py").symlink_to("ops.py")
+    (tmp_path / "far.py").write_text("# kernelopt: inputs=make_inputs\n" + KERNEL)
+    (root / "out.py").symlink_to(tmp_path / "far.py")
+    found = triton_by_hand(f"{root}/link.py:scale")
+    assert found is not None and found[1].path == "ops.py"
+    assert triton_by_hand(f"{root}/out.py:scale", root=root) is None
+
+
+def test_a_chain_of_elif_is_no_depth() -> None:
+    text = "import triton\nif 0: pass\n" + "elif 0: pass\n" * 900 + "else:\n    @triton.jit\n    def k(n): pass\n"
+    assert list(kernels(ast.parse(text))) == ["k"]
+
+
+def test_a_file_of_kernels_alone_asks_for_a_name(tmp_path: Path) -> None:
+    root = project(tmp_path, ops=KERNEL, none="x = 1\n", broken="def (:\n")
+    with pytest.raises(InputError, match="asked for by name") as raised:
+        triton_by_hand(f"{root}/ops.py")
+    assert raised.value.fix == f"name one: {root}/ops.py:scale"
+    assert triton_by_hand(f"{root}/none.py") is None and triton_by_hand(f"{root}/broken.py") is None

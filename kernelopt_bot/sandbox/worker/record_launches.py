@@ -30,6 +30,8 @@ from kernelopt_bot.sandbox.worker.seeds import seed_everything
 
 MOST_DISTINCT = 16
 """Distinct calls: every one of them is checked."""
+DETAIL = 4000
+"""Characters kept of the end of what pytest says of a test that fails."""
 OPTIONS: Mapping[str, int] = {"num_warps": 4, "num_stages": 3}
 """Launch options that are recorded, with Triton's defaults for CUDA."""
 IGNORED = {"num_ctas": 1, "maxnreg": None, "enable_fp_fusion": True, "launch_cooperative_grid": False, "debug": False,
@@ -255,9 +257,10 @@ def record_launches(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     if watch.fault is not None:
         raise watch.fault
     if not watch.calls:
-        what = params.get("record") or params["inputs"]
+        what = _named(str(params["record"])) if params.get("record") else params["inputs"]
         empty = f" over any elements ({watch.empty} launches were over none)" if watch.empty else ""
-        raise WorkerFault("target_inputs", f"{what} ran and never launched {kernel}{empty}")
+        raise WorkerFault("target_inputs", f"{what} ran and never launched {kernel}{empty}",
+                          "What another process launches (pytest-xdist, torch.multiprocessing) is not seen.")
     context.state["launches"] = (watch, [watch.calls[k] for k in watch.order])
     return {"calls": [{**watch.calls[k].facts, "count": watch.calls[k].count} for k in watch.order],
             "empty": watch.empty, "configs": _configs(found)}
@@ -318,14 +321,39 @@ def _test(root: str, node: str) -> None:
     try:
         pytest = importlib.import_module("pytest")
     except ModuleNotFoundError as e:
-        raise WorkerFault("target_inputs", f"pytest is not installed in {sys.executable}, and {node} is a test") from e
+        raise WorkerFault("target_inputs", f"pytest is not installed in {sys.executable}, and "
+                          f"{_named(node)} is a test") from e
     os.chdir(root)
-    with user_code(root, "target_inputs", f"{node} failed"):
-        code = int(pytest.main([node, "-q", "-x", "-p", "no:cacheprovider", "--rootdir", root]))
-    if code:
-        why = {1: "it fails", 4: "pytest does not find it", 5: "no test of that name was collected"}.get(
-            code, f"pytest ended with code {code}")
-        raise WorkerFault("target_inputs", f"{node} cannot be used: {why}")
+    seen = _Reports()
+    with user_code(root, "target_inputs", f"{_named(node)} failed"):
+        code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--rootdir", root, "--", node], plugins=[seen]))
+    if code or not seen.passed:
+        why = {1: "it fails", 2: "it cannot be collected", 4: "pytest does not find it",
+               5: "no test of that name was collected"}.get(code, f"pytest ended with code {code}")
+        raise WorkerFault("target_inputs", f"{_named(node)} cannot be used: {why if code else 'it was skipped'}",
+                          seen.words[-DETAIL:])
+
+
+def _named(node: str) -> str:
+    """A test in words: `::` begins a workflow's command, so the host would show it with a mark in between."""
+    file, _, test = node.partition("::")
+    return f"{file}: {test.replace('::', '.')}"
+
+
+class _Reports:
+    """A plugin of pytest that keeps what it says of failures, which it prints where nobody reads it."""
+
+    def __init__(self) -> None:
+        self.words, self.passed = "", False
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.words = str(report.longreprtext)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.passed = self.passed or (report.when == "call" and report.passed)
+        if not report.passed:
+            self.words = str(report.longreprtext)
 
 
 def launch_grids(context: Context, params: dict[str, Any]) -> dict[str, Any]:

@@ -123,6 +123,11 @@ def test_wrong():
 
 def test_nothing():
     assert True
+
+
+def test_skipped():
+    host(torch.ones(1, 8))
+    pytest.skip("not today")
 '''
 
 
@@ -218,6 +223,7 @@ def test_a_test_of_a_package_runs_over_the_edited_file_in_a_new_process(tmp_path
     ("many", "unsupported", f"more than {MOST_DISTINCT} distinct ways"),
     ("wrong", "target_inputs", "wrong failed"), ("gone", "target_missing", "no function 'gone' in ops.py"),
     ("record:test_ops.py::test_wrong", "target_inputs", "test_wrong cannot be used: it fails"),
+    ("record:test_ops.py::test_skipped", "target_inputs", "test_skipped cannot be used: it was skipped"),
     ("record:test_ops.py::test_nothing", "target_inputs", "test_nothing ran and never launched scale"),
     ("record:test_ops.py::test_gone", "target_inputs", "test_gone cannot be used: pytest does not find it"),
 ])
@@ -226,6 +232,9 @@ def test_what_cannot_be_recorded_says_why(worker: Worker, root: Path, inputs: st
     with pytest.raises(WorkerFailed, match=words) as raised:
         record(worker, root, "" if test else inputs, record=test)
     assert raised.value.kind == kind
+    detail = {"test_wrong": "assert host(torch.ones(1, 8)).sum() == 0", "test_skipped": "not today",
+              "test_nothing": "another process"}
+    assert detail.get(test.rpartition("::")[2], "") in raised.value.detail
 
 
 @pytest.mark.parametrize("kernel", ["host", "gone", "OPS"])
