@@ -10,6 +10,7 @@ from benchmarks.gate_speed import LIMITS, main
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_without_a_gpu_the_sandbox_s_share_is_measured(tmp_path: Path) -> None:
     out = tmp_path / "record.json"
     done = CliRunner().invoke(main, [str(out), "--device", "cpu", "--elements", "4096", "--repeats", "2",

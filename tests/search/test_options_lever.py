@@ -19,6 +19,7 @@ from tests.search.conftest import TARGET
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_launch_lever_takes_its_candidate_through_the_gates(
         session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screening, "SECONDS", {False: 0.2})

@@ -15,6 +15,7 @@ from tests.search.conftest import TARGET
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@pytest.mark.exhaustive
 def test_a_kernel_candidate_reaches_gate_4_which_needs_a_gpu(session: Callable[..., Session]) -> None:
     made = session(levers=["kernel"], budget={"wall_s": 300})
     result = optimise(made, TARGET)

@@ -36,7 +36,7 @@ def spot(name: str = "rowsum_2x90x33", *, spoilt: bool = False) -> Spot:
     return of_place(Place(site, {}, 1))
 
 
-@pytest.mark.parametrize("cores", [1, 16])
+@pytest.mark.parametrize("cores", [pytest.param(1, marks=pytest.mark.exhaustive), 16])
 def test_every_spot_gets_the_verdicts_of_its_own_ideas(
     compiler: Compiler, cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,7 +113,8 @@ def test_kernels_inside_adopted_regions_are_left_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("technique", ["product_epilogue", "depthwise_direct"])
+@pytest.mark.parametrize("technique", [
+    pytest.param("product_epilogue", marks=pytest.mark.exhaustive), "depthwise_direct"])
 def test_a_region_goes_through_the_gates_and_into_the_artifact(
         session: Callable[..., Session], tmp_path: Path, technique: str) -> None:
     made = session(levers=["region"])

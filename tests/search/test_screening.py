@@ -18,6 +18,7 @@ UNKNOWN = OptionsCandidate("unknown", "dispatch", {"an_option_that_is_not_there"
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_screening_orders_and_discards(session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screening, "SECONDS", {False: 0.2})
     made = session()

@@ -61,6 +61,7 @@ WRAPPER = OptionsCandidate("w", "launch", {"cpp_wrapper": True}, "wrapper")
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_set_is_timed_apart_and_one_that_cannot_be_built_is_left_out(session: Callable[..., Session]) -> None:
     made = session()
     dispatch = Stack().with_options(CHUNKS)
