@@ -57,17 +57,23 @@ class InProcess:
         if len(places) == 1:
             return _finished(targets, [_in_turn(queue, places[0])], queue)
         ends: list[_Ended] = []
-        threads = [threading.Thread(target=lambda p=p: ends.append(_in_turn(queue, p)),
-                                    name="kernelopt-place") for p in places]
-        for thread in threads:
-            thread.start()
+        done = [threading.Event() for _ in places]
+
+        def work(place: Place, end: threading.Event) -> None:
+            try:
+                ends.append(_in_turn(queue, place))
+            finally:
+                end.set()
+
+        for place, end in zip(places, done, strict=True):
+            threading.Thread(target=work, args=(place, end), name="kernelopt-place").start()
         try:
-            _join(threads)
+            _wait(done)
         except KeyboardInterrupt:
             queue.close()
             for place in places:
                 place.stop()
-            _join(threads)
+            _wait(done)
             return dataclasses.replace(_finished(targets, ends, queue), stopped="interrupted", interrupted=True)
         return _finished(targets, ends, queue)
 
@@ -133,8 +139,10 @@ def _finished(targets: Sequence[Target], ends: Sequence[_Ended], queue: _Queue) 
     return Finished(tuple(results), stopped, any(e.interrupted for e in ends), first.bug, first.limited)
 
 
-def _join(threads: Sequence[threading.Thread]) -> None:
-    for thread in threads:
+def _wait(done: Sequence[threading.Event]) -> None:
+    """Not by joining the threads: Python 3.11 takes a thread for ended whose `join` was interrupted, and what it has
+    found would be lost."""
+    for event in done:
         # In slices: a wait without end would not see an interruption.
-        while thread.is_alive():
-            thread.join(0.2)
+        while not event.wait(0.2):
+            pass
