@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-
-from kernelopt_bot.compiler.plain_triton import Unfit, plain_kernel
-from kernelopt_bot.gates.answers import Malformed
-from kernelopt_bot.sandbox.client import WorkerError, WorkerFailed
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.trials import Trials
-from kernelopt_bot.search.triton_calls import ASSUMED_MULTIPROCESSORS
-from kernelopt_bot.search.triton_lever import TIMEOUT_S, Work, cases_of, record, usable
+from kernelopt_bot.search.triton_lever import FAULTS, TIMEOUT_S, cases_of, opened, record, refusal, usable
 from kernelopt_bot.targets.triton_edit import NotEditable, handle
-from kernelopt_bot.targets.triton_kernels import TritonTarget, imported, kernels
+from kernelopt_bot.targets.triton_kernels import TritonTarget
 
 
 class DoesNotRun(Exception):
@@ -22,24 +16,14 @@ class DoesNotRun(Exception):
 def launches_of(session: Session, target: TritonTarget) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Its distinct launches in words, and notes. Raises DoesNotRun."""
     try:
-        text = (session.root / target.path).read_bytes()
-        tree = ast.parse(text)
-        if target.entry not in kernels(tree):
-            raise Unfit("it is no longer in its file")
-        plain = plain_kernel(tree, target.entry, imported(tree))
+        work, tree = opened(session, target, Trials(session.archive, session.budget))
         with session.model_worker("check", interpret=not session.has_gpu) as worker:
-            work = Work(session, target, text, plain, Trials(session.archive, session.budget),
-                        worker.call("hello", {}, timeout=TIMEOUT_S))
+            work.versions = worker.call("hello", {}, timeout=TIMEOUT_S)
             answer = record(work, worker)
-        gpu = work.versions.get("gpu") or {}
-        cases = cases_of(answer, plain, work.arch, int(gpu.get("multiprocessors", ASSUMED_MULTIPROCESSORS)))
+        cases = cases_of(answer, work.plain, work.arch, work.multiprocessors)
         notes = [f"{answer['empty']} launches over no elements are left out"] if answer.get("empty") else []
-    except WorkerFailed as e:
-        raise DoesNotRun(f"{e.message}\n{e.detail}".strip()) from None
-    except (WorkerError, Malformed) as e:
-        raise DoesNotRun(str(e)) from None
-    except (Unfit, OSError, SyntaxError, ValueError) as e:
-        raise DoesNotRun(f"{target.entry} cannot be taken: {e}") from None
+    except FAULTS as e:
+        raise DoesNotRun(refusal(target, e)[0]) from None
     try:
         usable(handle(tree, target.entry), cases)
     except NotEditable as e:

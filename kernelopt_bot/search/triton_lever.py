@@ -13,7 +13,7 @@ import contextlib
 import secrets
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelopt_bot import __version__
@@ -57,6 +57,8 @@ COMPILED = 3
 """Configurations that are looked at without a GPU."""
 FEW = 2
 """Candidates that pass gate 2 without a GPU before no further one is tried: nothing can be adopted there."""
+FAULTS = (Unfit, NotEditable, OSError, SyntaxError, ValueError, RecursionError, WorkerError, Malformed)
+"""What can be wrong with a kernel, with what launches it, or with the worker that does."""
 NO_GPU = "no GPU: gates 1 and 2 were run, times were not measured"
 
 
@@ -77,7 +79,7 @@ class Work:
     text: bytes
     plain: PlainKernel
     trials: Trials
-    versions: dict[str, Any]
+    versions: dict[str, Any] = field(default_factory=dict)
     cases: tuple[Case, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -91,6 +93,11 @@ class Work:
         return 10 * int(major) + int(minor)
 
     @property
+    def multiprocessors(self) -> int:
+        gpu = self.versions.get("gpu") or {}
+        return int(gpu.get("multiprocessors", ASSUMED_MULTIPROCESSORS))
+
+    @property
     def main(self) -> int:
         """The case that was recorded most often."""
         return max(range(len(self.cases)), key=lambda i: self.cases[i].count)
@@ -101,33 +108,41 @@ def optimise(session: Session, target: TritonTarget) -> TargetResult:
     UserError where the run cannot go on."""
     trials = Trials(session.archive, session.budget)
     try:
-        text = (session.root / target.path).read_bytes()
-        must_be_utf8(text)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-        found = kernels(tree).get(target.entry)
-        if found is None:
-            raise Unfit("it is no longer in its file")
-        plain = plain_kernel(tree, target.entry, imported(tree))
+        work, tree = opened(session, target, trials)
         with session.model_worker("model", interpret=not session.has_gpu) as worker:
-            work = Work(session, target, text, plain, trials, worker.call("hello", {}, timeout=TIMEOUT_S))
+            work.versions = worker.call("hello", {}, timeout=TIMEOUT_S)
             session.progress.update(f"recording the launches of {target.entry}")
             answer = record(work, worker)
-            reason, result = _searched(work, worker, answer, found.node, tree)
-    except RecursionError:
-        words = f"{target.entry} cannot be taken: its file is nested deeper than Python walks"
-        return _failed(session, target, trials, words, "unsupported", bad=True)
-    except (Unfit, NotEditable, OSError, SyntaxError, ValueError) as e:
-        return _failed(session, target, trials, f"{target.entry} cannot be taken: {e}", "unsupported", bad=True)
-    except WorkerFailed as e:
-        words = f"{e.message}\n{e.detail}".strip()
-        bad = e.kind.startswith("target_") or e.kind == "unsupported"
-        return _failed(session, target, trials, words, e.kind, bad=bad)
-    except (WorkerError, Malformed) as e:
-        return _failed(session, target, trials, str(e), type(e).__name__, bad=False)
+            reason, result = _searched(work, worker, answer, kernels(tree)[target.entry].node, tree)
+    except FAULTS as e:
+        words, kind, bad = refusal(target, e)
+        return _failed(session, target, trials, words, kind, bad=bad)
     session.progress.note(f"{target.entry}: {reason}" if reason else f"{target.entry}: adopted")
     return result
+
+
+def opened(session: Session, target: TritonTarget, trials: Trials) -> tuple[Work, ast.Module]:
+    """The kernel as its file has it now, and the file's tree; a worker says the versions. Raises one of FAULTS."""
+    text = (session.root / target.path).read_bytes()
+    must_be_utf8(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = ast.parse(text)
+    if target.entry not in kernels(tree):
+        raise Unfit("it is no longer in its file")
+    plain = plain_kernel(tree, target.entry, imported(tree))
+    return Work(session, target, text, plain, trials), tree
+
+
+def refusal(target: TritonTarget, fault: Exception) -> tuple[str, str, bool]:
+    """(words, kind, whether it is the user's to mend) of one of FAULTS."""
+    if isinstance(fault, WorkerFailed):
+        bad = fault.kind.startswith("target_") or fault.kind == "unsupported"
+        return f"{fault.message}\n{fault.detail}".strip(), fault.kind, bad
+    if isinstance(fault, WorkerError | Malformed):
+        return str(fault), type(fault).__name__, False
+    why = "its file is nested deeper than Python walks" if isinstance(fault, RecursionError) else fault
+    return f"{target.entry} cannot be taken: {why}", "unsupported", True
 
 
 def record(work: Work, worker: Worker, text: str | None = None) -> dict[str, Any]:
@@ -161,8 +176,7 @@ def understood() -> Iterator[None]:
 
 def _searched(work: Work, worker: Worker, answer: Mapping[str, Any], node: ast.FunctionDef,
               tree: ast.Module) -> tuple[str, TargetResult]:
-    gpu = work.versions.get("gpu") or {}
-    work.cases = cases_of(answer, work.plain, work.arch, int(gpu.get("multiprocessors", ASSUMED_MULTIPROCESSORS)))
+    work.cases = cases_of(answer, work.plain, work.arch, work.multiprocessors)
     if empty := integer(answer.get("empty", 0), "launches over no elements", 0, MOST_TIMES):
         work.notes = (f"{empty} {'launch' if empty == 1 else 'launches'} over no elements left out",)
     try:
