@@ -23,7 +23,7 @@ from kernelopt_bot.sandbox.client import WorkerError
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
 from kernelopt_bot.search.explain import explain
-from kernelopt_bot.search.loading import load
+from kernelopt_bot.search.loading import load, shape_words
 from kernelopt_bot.search.progress import Progress
 from kernelopt_bot.search.run import device_of, exclusive, interpreter_of
 from kernelopt_bot.search.session import Session
@@ -151,13 +151,9 @@ def _one(session: Session, target: Target) -> Checked:
         notes.append(f"for equal inputs its output varies {loaded['varies']}: a search declines it")
     return Checked(
         target.name, session.inside, "", loaded["parameters"], loaded["parameter_bytes"],
-        tuple(f"{i['name']}: {_meta(i['meta'])}" for i in loaded["inputs"]), tuple(map(_meta, loaded["outputs"])),
+        tuple(f"{i['name']}: {shape_words(i['meta'])}" for i in loaded["inputs"]),
+        tuple(map(shape_words, loaded["outputs"])),
         round(statistics.median(samples) * 1e3, 4) if samples else None, tuple(notes))
-
-
-def _meta(meta: dict[str, Any]) -> str:
-    shape = ", ".join(str(n) for n in meta["shape"]) + ("," if len(meta["shape"]) == 1 else "")
-    return f"({shape}) {meta['dtype']}"
 
 
 def lines(c: Checked) -> list[str]:

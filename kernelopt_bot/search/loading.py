@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kernelopt_bot.sandbox.client import Worker
@@ -28,8 +29,13 @@ def covered(loaded: dict[str, Any]) -> tuple[str, ...]:
     for given in loaded["inputs"]:
         meta = given.get("meta")
         if meta:
-            shape = ", ".join(str(n) for n in meta["shape"]) + ("," if len(meta["shape"]) == 1 else "")
-            shown.append(f"{given['name']}: ({shape}) {meta['dtype']}")
+            shown.append(f"{given['name']}: {shape_words(meta)}")
         else:
             shown.append(f"{given['name']}: {given.get('value')}")
     return tuple(shown)
+
+
+def shape_words(meta: Mapping[str, Any]) -> str:
+    """`(8, 128, 256) float32`."""
+    shape = ", ".join(str(n) for n in meta["shape"]) + ("," if len(meta["shape"]) == 1 else "")
+    return f"({shape}) {meta['dtype']}"

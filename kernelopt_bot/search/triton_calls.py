@@ -21,6 +21,7 @@ from kernelopt_bot.contract import source as source_contract
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch, Parameter, Plan, Scalar
 from kernelopt_bot.contract.violation import Violation, shown
 from kernelopt_bot.gates.answers import Malformed, need
+from kernelopt_bot.search.loading import shape_words
 
 POINTERS = {"float64": "*fp64", "float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "int64": "*i64",
             "int32": "*i32", "int16": "*i16", "int8": "*i8", "uint8": "*u8", "bool": "*i1"}
@@ -221,9 +222,8 @@ def _passed(argument: Mapping[str, Any]) -> Any:
 
 
 def _shape(meta: Mapping[str, Any]) -> str:
-    shape = ", ".join(str(n) for n in meta["shape"]) + ("," if len(meta["shape"]) == 1 else "")
     dense, expected = True, 1
     for size, stride in zip(reversed(meta["shape"]), reversed(meta["stride"]), strict=True):
         dense, expected = dense and (size == 1 or stride == expected), expected * size
     strides = "" if dense else f" with strides ({', '.join(str(n) for n in meta['stride'])})"
-    return f"({shape}) {meta['dtype']}{strides}"
+    return f"{shape_words(meta)}{strides}"
