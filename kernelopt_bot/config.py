@@ -41,7 +41,21 @@ def _confined(value: str) -> str:
     return str(path)
 
 
+def _python_file(value: str) -> str:
+    if not value.endswith(".py"):
+        raise ValueError("must be a Python file (.py)")
+    return _confined(value)
+
+
+def _function(value: str) -> str:
+    file, colon, function = value.rpartition(":")
+    if not function.isidentifier():
+        raise ValueError("must be the name of a function, or other/file.py:function")
+    return f"{_confined(file)}:{function}" if colon else value
+
+
 Root = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_confined)]
+PythonFile = Annotated[str, AfterValidator(_python_file)]
 
 
 class _Model(BaseModel):
@@ -62,7 +76,7 @@ class TargetConfig(_Model):
 
     name: str = Field(default="", pattern=r"^([A-Za-z][A-Za-z0-9_]{0,99})?$", description=(
         "Name of the target and of its artifact folder; empty: derived from path and entry."))
-    path: str = Field(description="Python file with the model, relative to the repository root.")
+    path: PythonFile = Field(description="Python file with the model, relative to the repository root.")
     entry: str = Field(default="Model", pattern=IDENTIFIER, description="Class of the model in that file.")
     inputs: str = Field(default="get_inputs", description=(
         "Function that returns the list of forward's arguments; `other/file.py:function` if it is elsewhere."))
@@ -81,22 +95,10 @@ class TargetConfig(_Model):
             raise ValueError("must not be a word of Python's own")
         return value
 
-    @field_validator("path")
-    @classmethod
-    def _path(cls, value: str) -> str:
-        if not value.endswith(".py"):
-            raise ValueError("must be a Python file (.py)")
-        return _confined(value)
-
     @field_validator("inputs", "init")
     @classmethod
-    def _function(cls, value: str, info: Any) -> str:
-        if not value and info.field_name == "init":
-            return value
-        file, colon, function = value.rpartition(":")
-        if not function.isidentifier():
-            raise ValueError("must be the name of a function, or other/file.py:function")
-        return f"{_confined(file)}:{function}" if colon else value
+    def _called(cls, value: str, info: Any) -> str:
+        return _function(value) if value or info.field_name != "init" else value
 
     @field_validator("wire")
     @classmethod
@@ -114,7 +116,7 @@ class KernelConfig(_Model):
 
     name: str = Field(default="", pattern=r"^([A-Za-z][A-Za-z0-9_]{0,99})?$", description=(
         "Name of the target; empty: derived from path and kernel."))
-    path: str = Field(description="Python file with the kernel, relative to the repository root.")
+    path: PythonFile = Field(description="Python file with the kernel, relative to the repository root.")
     kernel: str = Field(pattern=IDENTIFIER, description="Function under `@triton.jit` in that file.")
     inputs: str = Field(default="", description=(
         "Function that calls what launches the kernel, or returns functions that do; `other/file.py:function` if it "
@@ -122,20 +124,10 @@ class KernelConfig(_Model):
     record: str = Field(default="", max_length=1000, description=(
         "Test that launches the kernel, as pytest names it (`tests/test_ops.py::test_softmax`), instead of `inputs`."))
 
-    @field_validator("path")
-    @classmethod
-    def _path(cls, value: str) -> str:
-        if not value.endswith(".py"):
-            raise ValueError("must be a Python file (.py)")
-        return _confined(value)
-
     @field_validator("inputs")
     @classmethod
-    def _function(cls, value: str) -> str:
-        file, colon, function = value.rpartition(":")
-        if value and not function.isidentifier():
-            raise ValueError("must be the name of a function, or other/file.py:function")
-        return f"{_confined(file)}:{function}" if colon else value
+    def _called(cls, value: str) -> str:
+        return _function(value) if value else value
 
     @field_validator("record")
     @classmethod
