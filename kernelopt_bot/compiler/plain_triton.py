@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from kernelopt_bot.contract.body import bad_name
-from kernelopt_bot.targets.triton_kernels import top
+from kernelopt_bot.targets.triton_kernels import full_name, top
 
 Names = Mapping[str, str]
 """What a file's imported names are, dotted."""
@@ -144,13 +144,13 @@ def _set(tree: ast.Module) -> Iterator[str]:
 def _plain_jit(node: ast.FunctionDef, names: Names) -> None:
     for decorator in node.decorator_list:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        kind = _dotted(called, names)
+        kind = full_name(called, names)
         if kind in ("triton.jit", "triton.runtime.jit"):
             if isinstance(decorator, ast.Call) and (decorator.args or decorator.keywords):
                 raise Unfit(f"line {decorator.lineno}: @triton.jit with options of its own is not supported")
         elif kind not in ("triton.autotune", "triton.heuristics"):
             raise Unfit(f"line {decorator.lineno}: the decorator {ast.unparse(called)} of {node.name} is not known")
-    if all("jit" not in _dotted(d.func if isinstance(d, ast.Call) else d, names) for d in node.decorator_list):
+    if all("jit" not in full_name(d.func if isinstance(d, ast.Call) else d, names) for d in node.decorator_list):
         raise Unfit(f"line {node.lineno}: {node.name} is not under @triton.jit")
 
 
@@ -169,7 +169,7 @@ def _parameters(kernel: ast.FunctionDef, names: Names) -> tuple[tuple[str, ...],
 
 
 def _literal(value: ast.expr, name: str, names: Names) -> ast.Constant | ast.UnaryOp:
-    if isinstance(value, ast.Call) and _dotted(value.func, names) == "triton.language.constexpr" and len(
+    if isinstance(value, ast.Call) and full_name(value.func, names) == "triton.language.constexpr" and len(
             value.args) == 1:
         value = value.args[0]
     inner = value.operand if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else value
@@ -188,18 +188,10 @@ def _constexpr() -> ast.expr:
     return ast.Attribute(ast.Name("tl", ast.Load()), "constexpr", ast.Load())
 
 
-def _dotted(node: ast.expr, names: Names) -> str:
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([names.get(node.id, node.id), *reversed(parts)]) if isinstance(node, ast.Name) else ""
-
-
 def _is_constexpr(annotation: ast.expr | None, names: Names) -> bool:
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value.rpartition(".")[2] == "constexpr"
-    return annotation is not None and _dotted(annotation, names) == "triton.language.constexpr"
+    return annotation is not None and full_name(annotation, names) == "triton.language.constexpr"
 
 
 def _bound(node: ast.FunctionDef) -> list[str]:
@@ -260,7 +252,7 @@ class _Copy(ast.NodeTransformer):
         while isinstance(root.value, ast.Attribute):
             root = root.value
         if isinstance(root.value, ast.Name) and root.value.id not in self.locals:
-            full = _dotted(node, self.names)
+            full = full_name(node, self.names)
             module, _, last = full.rpartition(".")
             if module in _MODULES:
                 return ast.copy_location(

@@ -32,7 +32,7 @@ from kernelopt_bot.compiler.artifact import kernel_text, readme_text
 from kernelopt_bot.contract.candidate import KernelCandidate, OptionsCandidate
 from kernelopt_bot.errors import InputError, UserError
 from kernelopt_bot.events.job import Job
-from kernelopt_bot.publish.files import read_folder
+from kernelopt_bot.publish.files import MAX_FILE_BYTES, read_folder
 from kernelopt_bot.report import plain_json
 from kernelopt_bot.report.blocks import Report
 from kernelopt_bot.report.facts import adopted, faster, is_faster
@@ -53,7 +53,6 @@ LIMITS = {"bundle.json": 64 << 10, "account.json": 4 << 20, "report.json": 64 <<
 """Bytes of each file at the top; charts and the files of artifacts have their own."""
 MAX_CHART = 2 << 20
 MAX_FILE = 4 << 20
-MAX_EDIT = 1 << 20
 _CHART = re.compile(r"[A-Za-z0-9_-]{1,300}\.svg", re.ASCII)
 _ARTIFACT = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}", re.ASCII)
 _PLAIN = re.compile(r"[ -~]{0,300}")
@@ -149,7 +148,7 @@ def _read(folder: Path, scratch: Path, job: Job, artifact_root: str) -> Bundle:
     for r in faster(run):
         if isinstance(r.target, TritonTarget):
             _passed(r)
-            edits[_edit_of(r)] = _content(folder / _edit_of(r), MAX_EDIT)
+            edits[_edit_of(r)] = _content(folder / _edit_of(r), MAX_FILE_BYTES)
         if r.artifact:
             _passed(r)
             artifacts[r.artifact] = _artifact(folder / _FOLDER, r, artifact_root)
@@ -209,7 +208,7 @@ def _limit(relative: str) -> int:
     if relative.startswith(f"{_FOLDER}/"):
         return MAX_FILE
     if relative.startswith(f"{_EDITS}/"):
-        return MAX_EDIT
+        return MAX_FILE_BYTES
     raise _refused("a file that no bundle has", relative)
 
 

@@ -116,14 +116,14 @@ def _all(finder: Finder, source: CommitSource, traced: Traced, skipped: dict[str
                              fix="keep one of the two")
         found[target.path, target.entry] = target, wanted
     artifacts = f"{traced.config.artifact.root}/"
-    for path in source.paths:
+    own = [path for path in source.paths if path.endswith(".py") and not path.startswith(artifacts)]
+    for path in own:
         # Most files are no targets, and the name tells faster than a parser does.
-        if not path.endswith(".py") or path.startswith(artifacts) or not source.mentions(path, INPUTS):
+        if not source.mentions(path, INPUTS):
             continue
         candidate = finder.by_convention(path) if path.isprintable() else ""
         if isinstance(candidate, Target):
             found.setdefault((path, ENTRY), (candidate, None))
-    own = [path for path in source.paths if path.endswith(".py") and not path.startswith(artifacts)]
     return [*found.values(), *triton_targets(finder, own, traced, skipped)]
 
 

@@ -7,7 +7,6 @@ Nothing of an edit is free but numbers: which plain configurations it names, and
 from __future__ import annotations
 
 import ast
-import math
 import re
 
 from kernelopt_bot import __version__
@@ -69,14 +68,10 @@ def _tuned(place: Handle) -> list[Settings]:
     """Raises NotEditable."""
     listed = configs_of(place.node)
     found = [settings_of(e) for e in listed.elts[:MOST_CONFIGURATIONS + 1]] if isinstance(listed, ast.List) else []
-    plain = [s for s in found if s is not None and all(_plain(v) for v in s.constexprs.values())]
+    plain = [s for s in found if s is not None]
     if not plain or len(plain) != len(found) or len(plain) > MOST_CONFIGURATIONS:
         raise NotEditable("its configurations are not plain ones")
     return plain
-
-
-def _plain(value: object) -> bool:
-    return type(value) in (int, bool, str) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _launched(before: Handle, place: Handle) -> Settings:

@@ -58,7 +58,7 @@ class Watch:
     scratch: tensors.Scratch
     limit: int
     calls: dict[str, Call] = field(default_factory=dict)
-    order: list[str] = field(default_factory=list)
+    """In the order of their first launch."""
     empty: int = 0
     """Launches over no elements: of no program, or with an argument of no element."""
     dry: bool = False
@@ -127,7 +127,6 @@ class Watch:
         storages.clear()
         saved = {n: self._argument(v, storages, save=True) for n, v in values.items()}
         self.calls[key] = Call({**self.last, "arguments": saved}, outer, (args, kwargs))
-        self.order.append(key)
 
     def _argument(self, value: Any, storages: dict[tuple[str, int], str], *, save: bool) -> dict[str, Any]:
         if not isinstance(value, Tensor):
@@ -261,8 +260,8 @@ def record_launches(context: Context, params: dict[str, Any]) -> dict[str, Any]:
         empty = f" over any elements ({watch.empty} launches were over none)" if watch.empty else ""
         raise WorkerFault("target_inputs", f"{what} ran and never launched {kernel}{empty}",
                           "What another process launches (pytest-xdist, torch.multiprocessing) is not seen.")
-    context.state["launches"] = (watch, [watch.calls[k] for k in watch.order])
-    return {"calls": [{**watch.calls[k].facts, "count": watch.calls[k].count} for k in watch.order],
+    context.state["launches"] = watch
+    return {"calls": [{**call.facts, "count": call.count} for call in watch.calls.values()],
             "empty": watch.empty, "configs": _configs(found)}
 
 
@@ -358,14 +357,13 @@ class _Reports:
 
 def launch_grids(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     """Method `launch_grids` of docs/architecture.md: nothing is launched."""
-    state = context.state.get("launches")
-    if state is None:
+    watch: Watch | None = context.state.get("launches")
+    if watch is None:
         raise WorkerFault("bad_request", "no launches were recorded")
-    watch, calls = state
     watch.dry = True
     try:
         with watched(watch):
-            return {"grids": [[_grid(watch, call, one) for one in params["configs"]] for call in calls]}
+            return {"grids": [[_grid(watch, call, one) for one in params["configs"]] for call in watch.calls.values()]}
     finally:
         watch.dry = False
 
