@@ -70,19 +70,18 @@ def published(forge: Forge, job: Job, config: Config, found: Found, wiring: Wiri
         draft=wanted.draft, sweep=_sweep(job), reviewers=wanted.reviewers,
         author=pull.author if pull and not pull.bot else "", whole_report=whole_report, wiring=wiring, looked=looked,
         artifact_root=config.artifact.root, removed=removed, proposals=found.swept.proposals, edits=found.edits)
-    stay = (*(f"{target}: {why}" for target, why in found.edits.left), *stay)
+    left = tuple(f"{target}: {why}" for target, why in found.edits.left)
     if new is not None:
         made = forge.publish(new)
         if github is not None and made.operation in ("created", "updated") and not job.number:
             made = replace(made, notes=(*made.notes, *_supersede(github, new, made, config)))
-        return replace(made, notes=(*made.notes, *stay))
+        return replace(made, notes=(*made.notes, *left, *stay))
     if github is not None:
         ended = gone(found.run, branch_prefix=wanted.branch_prefix, sweep=_sweep(job), searched=found.searched,
                      artifact_root=config.artifact.root)
         if ended is not None and (done := github.withdraw(ended)).operation == "closed":
-            return replace(done, notes=stay)
-    left = "; ".join(f"{target}: {why}" for target, why in found.edits.left)
-    return Published("reported", reason=left or UNCHANGED, notes=() if left else stay)
+            return replace(done, notes=(*left, *stay))
+    return Published("reported", reason="; ".join(left) or UNCHANGED, notes=stay)
 
 
 def source_closed(forge: GitHubForge, job: Job, config: Config) -> Published:
