@@ -20,7 +20,7 @@ from kernelopt_bot.targets.triton_edit import (
     handle,
     settings_of,
 )
-from kernelopt_bot.targets.triton_kernels import kernels, marker
+from kernelopt_bot.targets.triton_kernels import decoded, kernels, marker
 
 MOST_CONFIGURATIONS = 64
 _DEVICE = r"[A-Za-z0-9 ()/._+-]{1,100}"
@@ -39,10 +39,10 @@ def reason_of(speedup: float, low: float, high: float, device: str, launches: in
 def wanted(text: bytes, kernel: str) -> bool:
     """Whether the file has the kernel, and a marker that says what launches it."""
     try:
-        found = kernels(ast.parse(text))
+        found, said = kernels(ast.parse(text)), decoded(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    return kernel in found and any(marker(text.decode(errors="replace"), found[kernel], found))
+    return kernel in found and any(marker(said, found[kernel], found))
 
 
 def check_edit(old: bytes, new: bytes, kernel: str) -> None:

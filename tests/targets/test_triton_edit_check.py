@@ -91,6 +91,7 @@ def test_nothing_changed_is_no_edit() -> None:
 @pytest.mark.parametrize(("text", "answer"), [
     ("import triton\n# kernelopt: inputs=f\n@triton.jit\ndef k(): pass\n", True),
     ("import triton\n@triton.jit\ndef k(): pass\n", False), ("# kernelopt: inputs=f\ndef k(): pass\n", False),
-    ("def k(", False)])
+    ("# kernelopt: inputs=f\nimport triton\n@triton.jit\ndef k(): pass\n", True), ("def k(", False)])
 def test_a_marker_says_that_a_kernel_is_wanted(text: str, answer: bool) -> None:
     assert wanted(text.encode(), "k") is answer
+    assert wanted(windows(text), "k") is answer, "publish reads the marker as the search does"
