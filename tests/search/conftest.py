@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from kernelopt_bot.agents.party import Gather, nobody
 from kernelopt_bot.config import Config
 from kernelopt_bot.sandbox.bubblewrap import BubblewrapJail
 from kernelopt_bot.search.deadline import NEVER
+from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.progress import Silent
 from kernelopt_bot.search.run import Device
 from kernelopt_bot.search.session import Session
@@ -31,20 +33,25 @@ def get_inputs():
 TARGET = Target("net", "net.py", "Model", "get_inputs", closure=("net.py",))
 
 
+def begun(root: Path, folder: Path, config: Config, target: Target, *, memory: Memory | None = None,
+          gather: Gather = nobody) -> Session:
+    """A session on the CPU in the strictest jail. Skips where bubblewrap does not work."""
+    jail = BubblewrapJail()
+    if missing := jail.missing():
+        pytest.skip(missing[0])
+    return Device(config, root, folder, folder / "scratch", jail, sys.executable, "cpu", "cpu", Silent(), memory,
+                  NEVER, 60.0, gather).begin(target)
+
+
 @pytest.fixture
 def session(tmp_path: Path) -> Callable[..., Session]:
     """Makes the session of a search for `TARGET`. Skips where bubblewrap does not work."""
     root = tmp_path / "project"
     root.mkdir()
     (root / "net.py").write_text(MODEL)
-    jail = BubblewrapJail()
-    if missing := jail.missing():
-        pytest.skip(missing[0])
 
     def make(**given: object) -> Session:
         config = Config.model_validate({"version": 1, "device": "cpu", **given})
-        folder = tmp_path / "run"
-        return Device(config, root, folder, folder / "scratch", jail, sys.executable, "cpu", "cpu", Silent(), None,
-                      NEVER, 60.0).begin(TARGET)
+        return begun(root, tmp_path / "run", config, TARGET)
 
     return make

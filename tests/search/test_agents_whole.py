@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,15 +24,11 @@ from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.device import roofs
 from kernelopt_bot.gates.verdict import Status
 from kernelopt_bot.report.build import build
-from kernelopt_bot.sandbox.bubblewrap import BubblewrapJail
 from kernelopt_bot.search import capturing, pretend_lever, workshop
-from kernelopt_bot.search.deadline import NEVER
 from kernelopt_bot.search.loading import load
 from kernelopt_bot.search.memory import Memory
-from kernelopt_bot.search.progress import Silent
 from kernelopt_bot.search.proposing import Compiler
 from kernelopt_bot.search.result import RunResult, Trial
-from kernelopt_bot.search.run import Device
 from kernelopt_bot.search.runs import run_places
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.spots import Spot, of_run
@@ -41,6 +36,7 @@ from kernelopt_bot.search.trials import Trials
 from kernelopt_bot.search.workshop import Workshop
 from kernelopt_bot.targets.target import Target
 from tests.agents.model_server import Scene, Server, serving
+from tests.search.conftest import begun
 from tests.trace.run_folder import result
 
 pytestmark = pytest.mark.slow
@@ -180,9 +176,6 @@ def config(url: str, calls: int, rounds: int) -> Config:
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searched]:
     """Skips where bubblewrap does not work."""
-    jail = BubblewrapJail()
-    if missing := jail.missing():
-        pytest.skip(missing[0])
     root, folder = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("run")
     (root / "net.py").write_text(MODEL)
     memory = Memory.of("acme/net", writes=True, note=pytest.fail, folder=folder / "memory")
@@ -190,8 +183,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searched]:
 
     with serving(by=model) as server, serving(by=model) as again:
         settings = config(server.url, CALLS, rounds=3)
-        session = Device(settings, root, folder, folder / "scratch", jail, sys.executable, "cpu", "cpu", Silent(),
-                         memory, NEVER, 60.0, assemble.gather(settings.agents)).begin(target)
+        session = begun(root, folder, settings, target, memory=memory, gather=assemble.gather(settings.agents))
         trials = Trials(session.archive, session.budget)
         with (session.model_worker("model") as worker, session.compiling_worker() as compiling,
               session.kernel_worker("interpret", interpret=True) as interpreter):

@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,12 @@ from kernelopt_bot.sandbox.bubblewrap import BubblewrapJail
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.search import triton_lever
-from kernelopt_bot.search.deadline import NEVER
-from kernelopt_bot.search.progress import Silent
-from kernelopt_bot.search.run import Device
 from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.trials import Trials
 from kernelopt_bot.search.triton_calls import Case, TritonConfig
 from kernelopt_bot.targets.triton_edit import Settings, edited, handle
 from kernelopt_bot.targets.triton_kernels import TritonTarget, imported
+from tests.search.conftest import begun
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "triton"
 LAUNCH = """
@@ -48,12 +45,7 @@ TARGET = TritonTarget("ops", "ops.py", "swiglu_kernel", "checked")
 
 
 def session(tmp: Path, **given: object) -> Session:
-    jail = BubblewrapJail()
-    if missing := jail.missing():
-        pytest.skip(missing[0])
-    config = Config.model_validate({"device": "cpu", **given})
-    return Device(config, tmp / "project", tmp / "run", tmp / "run" / "scratch", jail, sys.executable, "cpu", "cpu",
-                  Silent(), None, NEVER, 60.0).begin(TARGET)
+    return begun(tmp / "project", tmp / "run", Config.model_validate({"device": "cpu", **given}), TARGET)
 
 
 @dataclasses.dataclass

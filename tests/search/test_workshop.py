@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +16,14 @@ from kernelopt_bot.agents.records import Records
 from kernelopt_bot.config import Config
 from kernelopt_bot.contract.candidate import KernelCandidate, Launch, Parameter, Plan, Scratch
 from kernelopt_bot.gates.verdict import Status
-from kernelopt_bot.sandbox.bubblewrap import BubblewrapJail
 from kernelopt_bot.search import pretend_lever
-from kernelopt_bot.search.deadline import NEVER
 from kernelopt_bot.search.loading import load
-from kernelopt_bot.search.progress import Silent
 from kernelopt_bot.search.result import Trial
-from kernelopt_bot.search.run import Device
 from kernelopt_bot.search.trials import Trials
 from kernelopt_bot.search.workshop import bound
 from kernelopt_bot.targets.target import Target
 from tests.agents.facts import SLOTS
+from tests.search.conftest import begun
 
 RECORD = Path(__file__).parents[1] / "data" / "agents" / "rms_norm"
 MODEL = """import torch
@@ -62,17 +58,12 @@ class Replayed:
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replayed]:
     """The record's answers, searched again. Skips where bubblewrap does not work."""
-    jail = BubblewrapJail()
-    if missing := jail.missing():
-        pytest.skip(missing[0])
     root, folder = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("run")
     (root / "net.py").write_text(MODEL)
     target = Target("net", "net.py", "Model", "get_inputs", "get_init_inputs", closure=("net.py",))
     config = Config.model_validate({"version": 1, "device": "cpu", "levers": ("kernel",), "agents": {
         "search": {"rounds": 2, "plans": 2, "retries": 2}}})
-    session = Device(
-        config, root, folder, folder / "scratch", jail, sys.executable, "cpu", "cpu", Silent(), None, NEVER, 60.0,
-        assemble.gather(config.agents, "replay", RECORD)).begin(target)
+    session = begun(root, folder, config, target, gather=assemble.gather(config.agents, "replay", RECORD))
     trials = Trials(session.archive, session.budget)
     with session.model_worker("model") as worker:
         versions = worker.call("hello", {}, timeout=120)
