@@ -27,6 +27,7 @@ from torch._inductor.utils import clear_caches
 
 from kernelopt_bot.compiler._runtime import Backend
 from kernelopt_bot.sandbox.worker.capture import check_options, compiler_faults
+from kernelopt_bot.sandbox.worker.choices import Choices
 from kernelopt_bot.sandbox.worker.device import Device
 from kernelopt_bot.sandbox.worker.load import Buffers, Target, user_code
 from kernelopt_bot.sandbox.worker.main import Context
@@ -163,6 +164,7 @@ def build(context: Context, target: Target, arm: Arm, cache: str | None = None, 
     """Make an arm and call it until it is warm. Raises WorkerFault: unsupported, no_graphs, out_of_memory.
 
     `cache` is its own folder for compiled code; `model` (default: the loaded one) shares its parameters with it.
+    Kernels that an earlier arm of this process has too run in the configuration that was chosen there.
     """
     device = Device(target.device)
     own = twin(model or target.model)
@@ -171,6 +173,9 @@ def build(context: Context, target: Target, arm: Arm, cache: str | None = None, 
     before, unused = device.allocated(), device.private_unused()
     counted: list[int] = []
     artifact: ModuleType | None = None
+    choices: Choices = context.state.setdefault("choices", Choices())
+    if cache is not None:
+        choices.give(cache)
     if not device.gpu and arm.kind != "eager":
         # Which vector instructions can be compiled for is found out by trial, some 10 s: once a machine, not a model.
         valid_vec_isa_list()
@@ -191,6 +196,8 @@ def build(context: Context, target: Target, arm: Arm, cache: str | None = None, 
         device.wait()
         buffers.restore()
         peak = _peak(target, call, device, before, unused)
+        if cache is not None:
+            choices.take(cache)
     if arm.kind == "compile" and not counted:
         raise WorkerFault("no_graphs", f"arm {arm.name!r}: torch.compile captured no graph")
     buffers.restore()

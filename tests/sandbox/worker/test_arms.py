@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from kernelopt_bot.sandbox.worker.arms import Arm, build, cache_folder, twin
-from kernelopt_bot.sandbox.worker.load import current
+from kernelopt_bot.sandbox.worker.load import current, load
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
-from tests.sandbox.worker.sessions import Session
+from tests.sandbox.worker.sessions import Session, parameters
 
 pytestmark = pytest.mark.slow
 
 Loaded = Callable[..., Session]
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 ARTIFACT = """
 class ArtifactError(Exception):
@@ -95,3 +96,14 @@ def test_a_closed_arm_cannot_be_called(loaded: Loaded) -> None:
     arm.close()
     with pytest.raises(RuntimeError, match="closed"):
         arm.call()
+
+
+@pytest.mark.gpu
+def test_equal_arms_run_in_the_same_configurations(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    load(session, {**parameters("Model", "get_inputs", "get_init_inputs", "rmsnorm_swiglu.py"),
+                   "root": str(EXAMPLES), "device": "cuda:0"})
+    for name in "abc":
+        build(session, current(session), Arm(name, "compile"), str(tmp_path / name))
+    chosen = [{p.name: p.read_bytes() for p in (tmp_path / name).rglob("*.best_config")} for name in "abc"]
+    assert chosen[0] and chosen[1] == chosen[0] and chosen[2] == chosen[0]
