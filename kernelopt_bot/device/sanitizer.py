@@ -78,6 +78,8 @@ class Finding:
 
 
 ABSENT = Finding(Status.NOT_APPLICABLE, f"{NAME} is not installed")
+UNCONNECTED = Finding(Status.NOT_MEASURED, f"{NAME} connects to the program that it watches, which this jail forbids: "
+                      "with `sandbox: docker` or `bubblewrap` it can")
 
 
 def find() -> Path | None:

@@ -24,6 +24,7 @@ class BubblewrapJail:
     """`user_namespace=False` needs root: where CUDA does not start in a user namespace, root without capabilities."""
 
     name = "bubblewrap"
+    connects = True
 
     def __init__(self, *, user_namespace: bool = True) -> None:
         self._user_namespace = user_namespace

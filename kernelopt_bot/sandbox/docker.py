@@ -28,6 +28,7 @@ class DockerJail:
     """`image`: default from KERNELOPT_IMAGE, else what `make image` builds. `python`: the interpreter in it."""
 
     name = "docker"
+    connects = True
 
     def __init__(self, image: str = "", *, python: str = "python3") -> None:
         self.image = image or os.environ.get(IMAGE_VARIABLE, DEFAULT_IMAGE)

@@ -67,6 +67,10 @@ class Jail(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def connects(self) -> bool:
+        """Whether a process inside can connect to another one inside."""
+
     def missing(self) -> tuple[str, str] | None:
         """What the jail needs and this machine lacks: (reason, fix), found without starting anything inside."""
 
@@ -90,6 +94,7 @@ class ProcessJail:
     """No isolation but a process of its own, a cleared environment and limits: only where it is chosen by name."""
 
     name = "process"
+    connects = True
 
     def missing(self) -> tuple[str, str] | None:
         return None

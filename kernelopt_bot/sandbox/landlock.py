@@ -29,6 +29,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 class LandlockJail:
     name = "landlock"
+    connects = False
 
     def __init__(self, *, namespaces: bool = True) -> None:
         self.namespaces = namespaces

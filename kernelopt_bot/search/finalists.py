@@ -36,6 +36,8 @@ def sanitized(session: Session, trials: Trials, kept: Sequence[Kept], scratch: P
     if path is None:
         only = ABSENT if session.config.gates.sanitizer == "auto" else OFF
         findings = [{tool: only for tool in sanitizer.TOOLS} for _ in kept]
+    elif not session.jail.connects:
+        findings = [{tool: sanitizer.UNCONNECTED for tool in sanitizer.TOOLS} for _ in kept]
     else:
         session.progress.update(f"kernel: {sanitizer.NAME} over {len(kept)} kernels")
         at = Sanitizer(

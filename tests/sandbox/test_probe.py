@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelopt_bot import process
 from kernelopt_bot.errors import Unavailable
 from kernelopt_bot.sandbox.jail import Box, Jail, Launch, ProcessJail
 from kernelopt_bot.sandbox.probe import probe, select
@@ -17,6 +18,7 @@ class LeakyJail:
     """Claims to be a jail and is none."""
 
     name = "bubblewrap"
+    connects = True
 
     def missing(self) -> tuple[str, str] | None:
         return None
@@ -34,6 +36,28 @@ def test_each_jail_here_works(jail: Jail) -> None:
     result = probe(jail, python=sys.executable)
     assert result.works, result.reason
     assert result.weaker == () and result.seconds > 0
+
+
+CONNECT = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as other:
+    listener.bind("own.sock")
+    listener.listen()
+    try:
+        other.connect("own.sock")
+    except OSError:
+        sys.exit(3)
+"""
+
+
+def test_a_jail_says_whether_its_processes_can_connect(jail: Jail, tmp_path: Path) -> None:
+    # with a device, since without one Landlock's filter allows no socket at all
+    box = Box(sys.executable, ("-I", "-S", "-c", CONNECT), {}, tmp_path, (), (Path("/dev/null"),))
+    launch = jail.wrap(box)
+    done = process.run(launch.command, timeout=30, environment=launch.environment, pass_fds=launch.pass_fds,
+                       check=False)
+    launch.finish()
+    assert done.code == (0 if jail.connects else 3), done.stderr
 
 
 def test_a_jail_that_leaks_is_not_taken() -> None:

@@ -14,6 +14,7 @@ from kernelopt_bot.config import Config
 from kernelopt_bot.device import sanitizer
 from kernelopt_bot.device.sanitizer import ABSENT, Finding, Sanitizer
 from kernelopt_bot.gates.verdict import Status
+from kernelopt_bot.sandbox.landlock import LandlockJail
 from kernelopt_bot.search import finalists
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
@@ -45,6 +46,22 @@ def test_a_tool_that_is_absent_or_off_is_said_and_blocks_nothing(
     assert evidence == {tool: expected.to_json() for tool in sanitizer.TOOLS}
     assert evidence["memcheck"]["status"] == "not applicable" and evidence["memcheck"]["reason"]
     assert [t.verdicts for t in trials.all()] == [left.trial.verdicts]
+
+
+def test_a_jail_that_the_tool_cannot_work_in_is_said_and_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / sanitizer.NAME).write_text("#!/bin/sh\ntouch begun\n")
+    (tmp_path / sanitizer.NAME).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    given = session("auto")
+    object.__setattr__(given, "jail", LandlockJail())
+    (left,) = finalists.sanitized(given, Trials(Archive(tmp_path), Budget(60, 60, 100)), [kept("a", 1.0)], tmp_path)
+    assert left.trial.stopped_by is None and not (tmp_path / "begun").exists()
+    evidence = left.trial.verdicts[1].evidence["sanitizer"]
+    assert evidence == {tool: sanitizer.UNCONNECTED.to_json() for tool in sanitizer.TOOLS}
+    assert evidence["memcheck"]["status"] == "not measured" and "docker" in evidence["memcheck"]["reason"]
 
 
 def test_a_finding_fails_gate_2_in_the_tools_words() -> None:

@@ -49,6 +49,7 @@ class Looking:
     inner: Jail
     code: str
     name: str = "looking"
+    connects: bool = True
 
     def missing(self) -> tuple[str, str] | None:
         return self.inner.missing()
