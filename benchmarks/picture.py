@@ -12,8 +12,8 @@ from benchmarks.records import FOLDER, Record, load
 from kernelopt_bot.report.charts import Chart, gain_chart
 from kernelopt_bot.search.result import Comparison, Noise
 
-NAME = "conv_groupnorm"
-RECORD = FOLDER / f"optimize_{NAME}_h200_2026-11-30.json"
+NAME = "max_pooling"
+RECORD = FOLDER / f"optimize_{NAME}_h200_2026-12-01.json"
 PICTURES = FOLDER.parent.parent / "docs" / "pictures"
 
 
