@@ -47,6 +47,8 @@ class Slot:
     """TensorRef of the recorded values, None where only the statistics are known."""
     loaded: bool = True
     stored: bool = False
+    changed: bool = False
+    """Whether the baseline stores to it though its contents afterwards do not count."""
 
     @property
     def extent(self) -> int:
@@ -100,6 +102,9 @@ class Block:
     low: int
 
 
+NO_BLOCKS: Mapping[str, Block] = {}
+
+
 def spans(slots: Sequence[Slot], promoted: bool = False) -> dict[str, tuple[int, int]]:
     """Storage -> (first byte, bytes) that its arguments cover; floating types in float64 where `promoted`.
 
@@ -124,6 +129,11 @@ def _dtype(slot: Slot, promoted: bool) -> torch.dtype:
 
 def _guard(size: int) -> int:
     return -(-min(max(LEAST_GUARD, size), MOST_GUARD) // ALIGNMENT) * ALIGNMENT
+
+
+def read_only(slots: Sequence[Slot]) -> frozenset[str]:
+    """Storages that are loaded from and never stored to."""
+    return frozenset({s.storage for s in slots if s.loaded} - {s.storage for s in slots if s.stored or s.changed})
 
 
 def arena_bytes(slots: Sequence[Slot], *, promoted: bool = False, bare: bool = False) -> int:
@@ -151,12 +161,15 @@ class Contents:
         return block.memory[block.start : block.start + block.size]
 
     def kept(self, storages: Iterable[str], home: torch.device) -> Contents:
-        """A copy of these storages alone, without guards, on `home`."""
-        copies = {}
+        """These storages alone: where they lie if that is `home`, else a copy there without guards."""
+        kept = {}
         for storage in storages:
-            memory = self.payload(storage).to(home, copy=True)
-            copies[storage] = Block(memory, 0, memory.numel(), self.blocks[storage].low)
-        return Contents(copies, self.promoted)
+            block = self.blocks[storage]
+            if block.memory.device != home:
+                memory = self.payload(storage).to(home)
+                block = Block(memory, 0, memory.numel(), block.low)
+            kept[storage] = block
+        return Contents(kept, self.promoted)
 
     def moved(self, device: torch.device) -> Contents:
         """A copy of all of it on `device`, guards included, one allocation a storage."""
@@ -171,13 +184,15 @@ class Arena(Contents):
     """Fresh memory for `slots` on `device`, every byte of it GUARD_BYTE; floating tensors in float64 where `promoted`.
 
     `bare` leaves the guard bands out and ends each allocation with the storage's last byte: for tools that know where
-    an allocation ends. Raises WorkerFault out_of_memory or, where `promoted`, ValueError as `spans`.
+    an allocation ends. `shared`: blocks of an earlier arena to be seen instead of fresh ones. Raises WorkerFault
+    out_of_memory or, where `promoted`, ValueError as `spans`.
     """
 
     def __init__(
-        self, slots: Sequence[Slot], device: torch.device, promoted: bool = False, *, bare: bool = False
+        self, slots: Sequence[Slot], device: torch.device, promoted: bool = False, *, bare: bool = False,
+        shared: Mapping[str, Block] = NO_BLOCKS,
     ) -> None:
-        super().__init__({storage: _allocate(low, size, device, bare)
+        super().__init__({storage: shared.get(storage) or _allocate(low, size, device, bare)
                           for storage, (low, size) in spans(slots, promoted).items()}, promoted)
 
     def intact(self) -> bool:

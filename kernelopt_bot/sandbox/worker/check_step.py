@@ -1,16 +1,19 @@
 """Gate 2 of a kernel candidate: the compiler's own kernel against the candidate on every input family.
 
-Each launch gets fresh guarded memory. Outputs that the baseline does not read are poisoned, once with all ones and once
-with another pattern: what keeps both patterns was not written, so coverage is exact. A candidate must write every byte
-that the baseline writes and no other, leave inputs and guard bands alone, give the same bits twice where the baseline
-does, and be as close to float64 as the precision rule demands.
+Each launch gets fresh guarded memory for what is stored to. What is only read lies in one guarded place for all of them,
+and its checksum stays what it was before the first (where there is no room for that, see `golden.room`, it is fresh
+too).
+Outputs that the baseline does not read are poisoned, once with all ones and once with another pattern: what keeps both
+patterns was not written, so coverage is exact. A candidate must write every byte that the baseline writes and no other,
+leave inputs and guard bands alone, give the same bits twice where the baseline does, and be as close to float64 as the
+precision rule demands.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,13 +25,13 @@ from kernelopt_bot.contract.candidate import Plan
 from kernelopt_bot.sandbox.worker import families as input_families
 from kernelopt_bot.sandbox.worker import golden, launch_order, precision, seeds
 from kernelopt_bot.sandbox.worker.buffers import GUARD_BYTE, Arena, Contents, Slot, parse_argument
-from kernelopt_bot.sandbox.worker.draws import draw, keep_one_largest, neighbours
 from kernelopt_bot.sandbox.worker.interpret import DeadlinePassed, deadline
 from kernelopt_bot.sandbox.worker.lane import Lane, need_lane
 from kernelopt_bot.sandbox.worker.launchers import LOST, Candidate, Replaced, Runner, run
 from kernelopt_bot.sandbox.worker.promote import CannotPromote
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.run_baseline import open_baseline
+from kernelopt_bot.sandbox.worker.step_inputs import Drawn, Inputs, StepInputs
 from kernelopt_bot.sandbox.worker.tensors import Scratch
 
 Nearby = Mapping[str, float]
@@ -63,7 +66,7 @@ def step_arguments(
 ) -> tuple[list[Slot], dict[str, Any]]:
     """The tensor arguments of a step, and the others by name. Raises WorkerFault bad_request."""
     parsed = {n: parse_argument(a, n) for n, a in baseline.bind(arguments).items()}
-    slots = [replace(a, loaded=n in baseline.loaded, stored=n in baseline.stored)
+    slots = [replace(a, loaded=n in baseline.loaded, stored=n in baseline.stored, changed=n in baseline.changed)
              for n, a in parsed.items() if isinstance(a, Slot)]
     return slots, {**integers, **{n: a for n, a in parsed.items() if not isinstance(a, Slot)}}
 
@@ -98,65 +101,78 @@ class StepCheck:
             self.slots, self.device, scratch_bytes=self.candidate.scratch_bytes,
             program_bytes=params.get("program_bytes"), promoted=self.reference is not None)
         self.stored = sorted({s.storage for s in self.slots if s.stored})
-
-    def values(self, family: str, generator: torch.Generator) -> dict[str, Tensor]:
-        """Contents of every argument that the baseline reads."""
-        made = {}
-        for slot in (s for s in self.slots if s.loaded):
-            index = not slot.dtype.is_floating_point and slot.dtype is not torch.bool
-            chosen = "captured" if index and slot.saved is not None else family
-            own_range = slot.stats is None and not slot.dtype.is_floating_point
-            known = slot if chosen == "captured" or own_range else replace(slot, saved=None)
-            made[slot.name] = draw(chosen, known.recorded(self.scratch), slot.stats, generator, self.room.home)
-        if family == "extreme":
-            keep_one_largest(list(made.values()), generator)
-        return made
+        self.inputs = StepInputs(self.slots, self.device, self.room.home, self.secret, scratch)
 
     def launch(
-        self, runner: Runner, who: str, values: Mapping[str, Tensor], poison: int, *, promoted: bool = False,
-        watched: bool = True,
+        self, runner: Runner, who: str, inputs: Inputs, poison: int, *, watched: bool = True,
     ) -> tuple[Arena, bool]:
-        """One launch in fresh memory, with `poison` in what the baseline only writes: (memory after it, whether the
-        inputs are as they were, where `watched`)."""
-        arena = Arena(self.slots, self.device, promoted, bare=promoted)
+        """One launch, with `poison` in what the baseline only writes: (memory after it, whether what is only read is
+        as it was, where `watched`)."""
+        arena = Arena(self.slots, self.device, shared=inputs.blocks)
         read = {s.storage for s in self.slots if s.loaded}
-        for slot in self.slots:
+        for slot in (s for s in self.slots if s.storage not in inputs.blocks):
             if slot.loaded:
-                input_families.writable(arena.view(slot)).copy_(input_families.writable(values[slot.name]))
+                _copy(arena.view(slot), inputs.values[slot.name])
             elif slot.storage not in read:
                 arena.payload(slot.storage).fill_(poison)
-        inputs = sorted({s.storage for s in self.slots} - set(self.stored)) if watched else []
-        key = seeds.derive(self.secret, "checksum", 0)
-        before = [arena.checksum(s, key) for s in inputs]
+        still = sorted({s.storage for s in self.slots} - set(self.stored)) if watched else []
+        before = [inputs.sums.get(s) or arena.checksum(s, self.inputs.key) for s in still]
+        self._run(runner, arena, who)
+        return arena, before == [arena.checksum(s, self.inputs.key) for s in still]
+
+    def _run(self, runner: Runner, arena: Arena, who: str) -> None:
         run(runner, {**self.scalars, **{s.name: arena.view(s) for s in self.slots}}, self.device, who)
         if self.lane == "interpret" and arena.nbytes() > COLLECTED:
             gc.collect()
-        return arena, before == [arena.checksum(s, key) for s in inputs]
 
     def family(self, family: str, index: int) -> dict[str, Any]:
         """One `FamilyResult`."""
-        purpose = f"check_step/{family}"
-        nearby = self._nearby(purpose, index) if family == "constant" else {}
-        values = self.values(family, seeds.generator(self.secret, purpose, index, self.device))
+        drawn = Drawn(family, f"check_step/{family}", index)
+        nearby = self._nearby(drawn) if family == "constant" else {}
         apart = family == self.order_family and self.findings.orders is None
-        early = self._early(values) if apart else None
-        reference = self._reference(values)
+        inputs, early, reference = self._begun(drawn, apart)
         try:
             base = golden.repeated(
-                lambda poison: self.launch(self.baseline, "the baseline", values, poison, watched=False),
+                lambda poison: self.launch(self.baseline, "the baseline", inputs, poison, watched=False),
                 self.slots, self.device, self.room.home)
         except WorkerFault as e:
             raise WorkerFault("unsupported" if e.kind == "runtime_failed" else e.kind, e.message, e.detail) from e
         outputs: list[dict[str, Any]] = []
+
+        def look(arena: Arena) -> None:
+            nonlocal reference
+            outputs.extend(self._compared(arena, base.first, reference, nearby))
+            # Its memory is needed for the second launch. Orders are compared with it only where bits may differ.
+            reference = reference.moved(torch.device("cpu")) if reference and apart and not base.same else None
+
         ours = golden.repeated(
-            lambda poison: self.launch(self.candidate, "the candidate", values, poison), self.slots, self.device,
-            self.room.home, look=lambda arena: outputs.extend(self._compared(arena, base.first, reference, nearby)))
+            lambda poison: self.launch(self.candidate, "the candidate", inputs, poison), self.slots, self.device,
+            self.room.home, look)
         reasons = self._memory(base, ours)
         reasons += [f"{o['name']}: {o['reason']}" for o in outputs if not o["passed"]]
         if not reasons and apart:
-            reasons += self._orders(values, early, ours.first, base.first, reference)
-        return {"family": family, "seed": seeds.derive(self.secret, purpose, index), "outputs": outputs,
+            reasons += self._orders(inputs, early, ours.first, base.first, reference)
+        return {"family": family, "seed": seeds.derive(self.secret, drawn.purpose, index), "outputs": outputs,
                 "passed": not reasons, "reason": "; ".join(reasons)}
+
+    def _begun(self, drawn: Drawn, apart: bool = False) -> tuple[Inputs, Contents | None, Contents | None]:
+        """(inputs, the candidate's early result where orders are looked at, the reference)."""
+        if not self.room.redrawn:
+            inputs = self.inputs.there(drawn)
+            early = self._early(inputs) if apart else None
+            return inputs, early, self._reference(lambda wide: _copy_all(wide, inputs.values))
+        early = self._early(self.inputs.there(drawn)) if apart else None
+        digests: list[int] = []
+
+        def fill(wide: Mapping[str, Tensor]) -> None:
+            self.inputs.draw(drawn, wide)
+            digests.extend(self.inputs.digests(wide))
+
+        reference = self._reference(fill)
+        inputs = self.inputs.there(drawn)
+        if digests and digests != self.inputs.digests(inputs.values):
+            raise WorkerFault("unsupported", "the same seed drew other inputs the second time")
+        return inputs, early, reference
 
     def _compared(
         self, candidate: Contents, base: Contents, reference: Contents | None, nearby: Mapping[str, Nearby] = NONE,
@@ -167,7 +183,7 @@ class StepCheck:
                                   **self.rule, **nearby.get(s.name, {}))
                 for s in self.slots if s.stored]
 
-    def _nearby(self, purpose: str, index: int) -> dict[str, Nearby]:
+    def _nearby(self, drawn: Drawn) -> dict[str, Nearby]:
         """Output -> the baseline's own error next to these inputs; empty without a float64 reference.
 
         On equal values a baseline can be exact by luck (Welford's mean of a constant), where one unit in the last place
@@ -176,12 +192,10 @@ class StepCheck:
         """
         if self.reference is None:
             return {}
-        generator = seeds.generator(self.secret, purpose, index, self.device)
-        values = {n: neighbours(v, generator) for n, v in self.values("constant", generator).items()}
-        reference = self._reference(values)
+        inputs, _, reference = self._begun(replace(drawn, nudged=True))
         if reference is None:
             return {}
-        arena, _ = self.launch(self.baseline, "the baseline", values, GUARD_BYTE, watched=False)
+        arena, _ = self.launch(self.baseline, "the baseline", inputs, GUARD_BYTE, watched=False)
         found: dict[str, Nearby] = {}
         for slot in (s for s in self.slots if s.stored and s.dtype.is_floating_point):
             base = arena.view(slot)
@@ -189,11 +203,11 @@ class StepCheck:
             found[slot.name] = {"near_rmse": said["rmse_baseline"], "near_max": said["max_baseline"]}
         return found
 
-    def _early(self, values: Mapping[str, Tensor]) -> Contents | None:
+    def _early(self, inputs: Inputs) -> Contents | None:
         """The candidate's result, on the host, while no memory holds the expected one that it could find and copy.
         None if it does not run: the launch after the baseline's says why."""
         try:
-            arena, _ = self.launch(self.candidate, "the candidate", values, GUARD_BYTE, watched=False)
+            arena, _ = self.launch(self.candidate, "the candidate", inputs, GUARD_BYTE, watched=False)
         except WorkerFault as e:
             if e.detail == LOST:
                 raise
@@ -201,7 +215,7 @@ class StepCheck:
         return arena.kept(self.stored, torch.device("cpu"))
 
     def _orders(
-        self, values: Mapping[str, Tensor], early: Contents | None, usual: Contents, base: Contents,
+        self, inputs: Inputs, early: Contents | None, usual: Contents, base: Contents,
         reference: Contents | None,
     ) -> list[str]:
         """The candidate before the baseline has run, and with its programs in other orders, against its own first
@@ -221,7 +235,7 @@ class StepCheck:
             return reasons
         for words, runner in launch_order.orders(
                 self.candidate, self.source, self.baseline, self.scalars, self.device):
-            arena, _ = self.launch(runner, "the candidate in another order", values, GUARD_BYTE, watched=False)
+            arena, _ = self.launch(runner, "the candidate in another order", inputs, GUARD_BYTE, watched=False)
             if reasons := differs(arena, words):
                 return reasons
             if not arena.intact():
@@ -230,12 +244,17 @@ class StepCheck:
             self.findings.orders += 1
         return []
 
-    def _reference(self, values: Mapping[str, Tensor]) -> Contents | None:
+    def _reference(self, fill: Callable[[Mapping[str, Tensor]], None]) -> Contents | None:
+        """`fill` puts the inputs into wide memory, by argument."""
         if self.reference is None:
             return None
         try:
-            arena, _ = self.launch(
-                self.reference, "the float64 reference", values, GUARD_BYTE, promoted=True, watched=False)
+            arena = Arena(self.slots, self.device, promoted=True, bare=True)
+            read = {s.storage for s in self.slots if s.loaded}
+            for storage in {s.storage for s in self.slots} - read:
+                arena.payload(storage).fill_(GUARD_BYTE)
+            fill({s.name: arena.view(s) for s in self.slots if s.loaded})
+            self._run(self.reference, arena, "the float64 reference")
             return arena.kept(self.stored, self.room.home)
         except ValueError as e:
             self.findings.float64 = str(e)
@@ -270,6 +289,15 @@ class StepCheck:
             if not ours.same:
                 reasons.append("two runs on the same input differ, the baseline's do not")
         return reasons
+
+
+def _copy(target: Tensor, source: Tensor) -> None:
+    input_families.writable(target).copy_(input_families.writable(source))
+
+
+def _copy_all(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
+    for name, source in sources.items():
+        _copy(targets[name], source)
 
 
 def check_step(params: Mapping[str, Any], scratch: Scratch, folder: str) -> dict[str, Any]:

@@ -70,7 +70,9 @@ def _cancelling(shape: torch.Size, generator: torch.Generator) -> Tensor:
     if pairs:
         big = torch.randn(flat.shape[0], pairs, generator=generator, device=generator.device).mul_(CANCELLING_SCALE)
         both = torch.cat([big, -big], 1)
-        places = torch.rand(flat.shape[0], 2 * pairs, generator=generator, device=generator.device).argsort(1)
+        places = torch.rand(flat.shape[0], 2 * pairs, generator=generator, device=generator.device)
+        # stable: where two places tie, a second draw of the same seed has to order them alike
+        places = places.argsort(dim=1, stable=True)
         flat[:, : 2 * pairs] += both.gather(1, places)
     return values
 

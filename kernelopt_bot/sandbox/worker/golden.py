@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernelopt_bot.sandbox.worker.buffers import GUARD_BYTE, Arena, Contents, Slot, arena_bytes, spans
+from kernelopt_bot.sandbox.worker.buffers import GUARD_BYTE, Arena, Contents, Slot, arena_bytes, read_only, spans
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 
 SECOND_POISON = 0x5A
@@ -27,6 +27,8 @@ class Room:
     needed: int
     limit: int | None
     home: torch.device
+    redrawn: bool = False
+    """Whether inputs are drawn once for the reference and once more for the others: there is no room for both."""
 
 
 def room(
@@ -34,15 +36,19 @@ def room(
 ) -> Room:
     """Where inputs, results and references wait: on the device if there is room, else on the host.
 
+    On the device what is only read lies there once, for all launches; each launch has fresh memory for the rest.
+
     The limit is the peak of the whole program plus twice the step's buffers, and never more than is free;
     `program_bytes` None means that the program's peak is not known. `promoted`: there is a float64 reference.
     Raises WorkerFault out_of_memory where even keeping everything on the host does not suffice.
     """
     payload = sum(size for _, size in spans(slots).values())
     stored = {s.storage for s in slots if s.stored}
-    results = sum(size for name, (_, size) in spans(slots).items() if name in stored)
-    values = sum(s.extent * s.dtype.itemsize for s in slots if s.loaded)
-    guarded = arena_bytes(slots) + scratch_bytes
+    shared = read_only(slots)
+    inputs = arena_bytes([s for s in slots if s.storage in shared])
+    values = sum(s.extent * s.dtype.itemsize for s in slots if s.loaded and s.storage not in shared)
+    own = arena_bytes([s for s in slots if s.storage not in shared]) + scratch_bytes
+    result = arena_bytes([s for s in slots if s.storage in stored])
     wide = wide_results = 0
     if promoted:
         try:
@@ -55,12 +61,14 @@ def room(
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         free = torch.cuda.mem_get_info(device)[0] + unused
         limit = free if limit is None else min(limit, free)
-    # baseline's and candidate's first results, the reference, and the mask of a partial write stay
-    resident = values + max(guarded + wide_results + 3 * results, wide) + WORKING
-    if limit is None or resident <= limit:
-        return Room(resident, limit, device)
-    streamed = max(guarded, wide) + WORKING
-    if streamed > limit:
+    # The baseline's first result stays, the candidate's joins it once the reference is no longer needed.
+    later = own + result + max(wide_results, result)
+    for redrawn, resident in ((False, max(wide, later)), (True, max(wide - inputs - values, later))):
+        needed = inputs + values + resident + WORKING
+        if limit is None or needed <= limit:
+            return Room(needed, limit, device, redrawn)
+    streamed = max(inputs + own, wide) + WORKING
+    if limit is not None and streamed > limit:
         raise WorkerFault("out_of_memory", f"the step's check needs {streamed} bytes of device memory, "
                           f"{limit} are allowed (buffers of {payload} bytes)")
     return Room(streamed, limit, torch.device("cpu"))
@@ -73,7 +81,7 @@ class Repeated:
     first: Contents
     """The written storages after the first launch, on `Room.home`."""
     written: Mapping[str, Tensor | None]
-    """Storage that the step only writes -> whether each byte was written; None: all of it."""
+    """Storage that the step only writes -> whether each byte was written, on the host; None: all of it."""
     same: bool
     """Whether both launches wrote the same bits."""
     untouched: bool
@@ -108,13 +116,24 @@ def repeated(
     same = equal(first, second, [s for s in stored if s in read], device)
     written: dict[str, Tensor | None] = {}
     for storage in (s for s in stored if s not in read):
-        marks: list[Tensor] = []
-        for a, b in pieces(first.payload(storage), second.payload(storage), device=device):
-            mark = (a != GUARD_BYTE) | (b != SECOND_POISON)
-            same = same and not bool(((a != b) & mark).any())
-            marks.append(mark.to(home))
-        written[storage] = None if all(bool(m.all()) for m in marks) else torch.cat(marks)
+        written[storage], alike = _written(first.payload(storage), second.payload(storage), device)
+        same = same and alike
     return Repeated(first, written, same, untouched and again, intact and second.intact())
+
+
+def _written(first: Tensor, second: Tensor, device: torch.device) -> tuple[Tensor | None, bool]:
+    """(which bytes both launches wrote, on the host, or None for all; whether they wrote the same)."""
+    same, done = True, 0
+    marks: list[Tensor] | None = None
+    for a, b in pieces(first, second, device=device):
+        mark = (a != GUARD_BYTE) | (b != SECOND_POISON)
+        same = same and not bool(((a != b) & mark).any())
+        if marks is None and not bool(mark.all()):
+            marks = [torch.ones(done, dtype=torch.bool)]
+        if marks is not None:
+            marks.append(mark.cpu())
+        done += mark.numel()
+    return None if marks is None else torch.cat(marks), same
 
 
 def coverage(base: Repeated, ours: Repeated, device: torch.device) -> tuple[int, int]:

@@ -15,13 +15,12 @@ from typing import Any
 
 import torch
 
-from kernelopt_bot.sandbox.worker import seeds
 from kernelopt_bot.sandbox.worker.buffers import Arena
 from kernelopt_bot.sandbox.worker.check_step import StepCheck
-from kernelopt_bot.sandbox.worker.families import writable
 from kernelopt_bot.sandbox.worker.launchers import run
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.step_inputs import Drawn
 
 FAMILY = "normal"
 
@@ -29,10 +28,10 @@ FAMILY = "normal"
 def launch_once(params: Mapping[str, Any], folder: str, who: str, secret: str) -> None:
     """One launch of the step's `candidate` or `baseline` on values drawn on the CPU. Raises WorkerFault."""
     check = StepCheck(params, Context(folder, sys.stdout.buffer), folder)
-    values = check.values(FAMILY, seeds.generator(secret, f"sanitize/{FAMILY}", 0, "cpu"))
-    arena = Arena(check.slots, torch.device("cpu"), bare=True)
-    for slot in (s for s in check.slots if s.loaded):
-        writable(arena.view(slot)).copy_(writable(values[slot.name]))
+    host = torch.device("cpu")
+    arena = Arena(check.slots, host, bare=True)
+    drawn = Drawn(FAMILY, f"sanitize/{FAMILY}", 0, host)
+    check.inputs.draw(drawn, {s.name: arena.view(s) for s in check.inputs.loaded})
     there = arena.moved(check.device)
     arguments = {**check.scalars, **{s.name: there.view(s) for s in check.slots}}
     run(check.candidate if who == "candidate" else check.baseline, arguments, check.device, f"the {who}")

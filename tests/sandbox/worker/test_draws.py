@@ -8,12 +8,14 @@ import torch
 from kernelopt_bot.sandbox.worker import draws
 from kernelopt_bot.sandbox.worker.families import FAMILIES
 
-CPU = torch.device("cpu")
 STATS = {"min": 2.0, "max": 9.0, "mean": 5.0, "std": 1.0, "finite": True}
 
 
-def drawn(family: str, like: torch.Tensor, stats: dict[str, float] | None = None) -> torch.Tensor:
-    return draws.draw(family, like, stats, torch.Generator().manual_seed(7), CPU)
+def drawn(family: str, like: torch.Tensor, stats: dict[str, float] | None = None, *, seed: int = 7,
+          dtype: torch.dtype | None = None) -> torch.Tensor:
+    target = torch.empty_strided(like.shape, like.stride(), dtype=dtype or like.dtype)
+    draws.draw(family, like, stats, torch.Generator().manual_seed(seed), target)
+    return target
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +52,9 @@ def test_one_of_several_buffers_keeps_its_largest_numbers() -> None:
     keepers = set()
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
-        made = [draws.draw("extreme", torch.empty(5, 9, device="meta"), None, generator, CPU) for _ in range(2)]
+        made = [torch.empty(5, 9), torch.empty(5, 9)]
+        for target in made:
+            draws.draw("extreme", target, None, generator, target)
         index = torch.arange(4000)
         draws.keep_one_largest([made[0], index, made[1]], generator)
         counts = [int(((m.abs() > draws.LARGE) & m.isfinite()).sum()) for m in made]
@@ -60,19 +64,56 @@ def test_one_of_several_buffers_keeps_its_largest_numbers() -> None:
     assert keepers == {0, 1}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_neighbours_are_at_most_one_unit_in_the_last_place_away(dtype: torch.dtype) -> None:
-    values = torch.full((7, 50), 1.25, dtype=dtype).t()
-    near = draws.neighbours(values, torch.Generator().manual_seed(1))
-    assert near.stride() == values.stride() and bool((values == 1.25).all())
-    assert set(((near - values) / torch.finfo(dtype).eps).flatten().tolist()) == {-1.0, 0.0, 1.0}
-    expanded = torch.ones(1, 500, dtype=dtype).expand(4, 500)
-    assert draws.neighbours(expanded, torch.Generator()).stride() == expanded.stride()
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_second_draw_into_wider_memory_is_the_same(family: str) -> None:
+    like = torch.empty(3, 7, 48, device="meta")
+    narrow, wide = (drawn(family, like, STATS, dtype=d) for d in (torch.float32, torch.float64))
+    assert wide.dtype is torch.float64 and torch.equal(wide.nan_to_num(), narrow.double().nan_to_num())
+    assert draws.digest(narrow, torch.float32) == draws.digest(wide, torch.float32)
+    other = drawn(family, like, STATS, seed=8)
+    if family not in ("zero", "constant"):
+        assert draws.digest(other, torch.float32) != draws.digest(narrow, torch.float32)
+
+
+def test_a_digest_sees_changes_and_exchanges() -> None:
+    values = drawn("normal", torch.empty(1000, device="meta"))
+    before = draws.digest(values, torch.float32)
+    for first, second in ((3, 4), (3, 900)):
+        values[[first, second]] = values[[second, first]]
+        assert draws.digest(values, torch.float32) != before
+        values[[first, second]] = values[[second, first]]
+    assert draws.digest(values, torch.float32) == before
+    values[999] = -values[999]
+    assert draws.digest(values, torch.float32) != before
+
+
+@pytest.mark.parametrize("like", [torch.arange(300) % 7 == 0, torch.randn(300, dtype=torch.complex64),
+                                  torch.arange(300, dtype=torch.int8), torch.randn(300).bfloat16()])
+def test_every_type_has_a_digest(like: torch.Tensor) -> None:
+    before = draws.digest(like, like.dtype)
+    assert draws.digest(like.clone(), like.dtype) == before
+    changed = like.clone()
+    changed[150] = ~changed[150] if like.dtype is torch.bool else changed[150] + 1
+    assert draws.digest(changed, like.dtype) != before
+
+
+@pytest.mark.parametrize(("dtype", "wide"), [
+    (torch.float32, torch.float32), (torch.float32, torch.float64), (torch.float64, torch.float64)])
+def test_neighbours_are_at_most_one_unit_in_the_last_place_away(dtype: torch.dtype, wide: torch.dtype) -> None:
+    values = torch.full((7, 50), 1.25, dtype=wide).t()
+    draws.nudge(values, dtype, torch.Generator().manual_seed(1))
+    assert set(((values - 1.25) / torch.finfo(dtype).eps).flatten().tolist()) == {-1.0, 0.0, 1.0}
+    assert torch.equal(values, values.to(dtype).to(wide))
+    expanded = torch.ones(1, 500, dtype=wide).expand(4, 500)
+    draws.nudge(expanded, dtype, torch.Generator())
+    assert len(set(expanded[3].tolist())) == 3
 
 
 def test_neighbours_of_other_types_are_the_values() -> None:
     for values in (torch.arange(9), torch.ones(9, dtype=torch.bfloat16)):
-        assert torch.equal(draws.neighbours(values, torch.Generator()), values)
+        before = values.clone()
+        draws.nudge(values, values.dtype, torch.Generator())
+        assert torch.equal(before, values)
 
 
 def test_strides_and_expanded_dimensions_stay() -> None:
