@@ -20,6 +20,7 @@ from kernelopt_bot.bench.machine import PACKAGE
 from kernelopt_bot.bench.problems import Problem
 from kernelopt_bot.bench.record import Record, from_report, shortened
 from kernelopt_bot.errors import Unavailable
+from kernelopt_bot.sandbox.turns import VARIABLE
 from kernelopt_bot.sandbox.worker_environment import HOST_SETTINGS
 
 VARIABLES = (*process.BASE_ENVIRONMENT, *HOST_SETTINGS, "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONPATH",
@@ -41,6 +42,8 @@ class Settings:
     sandbox: str
     timeout_s: float
     """For all of one problem: loading, search, confirmation."""
+    together: int = 1
+    """Problems at a time on one GPU, of which one at a time is timed (`sandbox/turns.py`)."""
 
     def configuration(self, level: int) -> dict[str, Any]:
         """The problem's .kernelopt.yml."""
@@ -50,7 +53,7 @@ class Settings:
     def kept(self, level: int) -> dict[str, Any]:
         """As a record has it."""
         return {"levers": list(self.levers), "search_s": self.search_s[level], "timeout_s": self.timeout_s,
-                "sandbox": self.sandbox}
+                "sandbox": self.sandbox, "together": self.together}
 
 
 class Stopped(Exception):
@@ -58,11 +61,11 @@ class Stopped(Exception):
 
 
 def run(problem: Problem, folder: Path, settings: Settings, device: str, environment: Mapping[str, str], *,
-        ends: float, stop: threading.Event, prefix: Sequence[str] = ()) -> Record:
+        ends: float, stop: threading.Event, prefix: Sequence[str] = (), turns: Path | None = None) -> Record:
     """The record of a problem that is tried in `folder`, which is made anew.
 
-    `ends`: `time.monotonic()` at which to give up, `stop`: set to give up at once. Raises Stopped, and Unavailable
-    where the machine, not the problem, is in the way.
+    `ends`: `time.monotonic()` at which to give up, `stop`: set to give up at once. `turns`: folder of the locks of a
+    GPU that others use too. Raises Stopped, and Unavailable where the machine, not the problem, is in the way.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -73,7 +76,7 @@ def run(problem: Problem, folder: Path, settings: Settings, device: str, environ
     command = [*prefix, sys.executable, "-m", "kernelopt_bot", "optimize", f"problem.py:{ENTRY}", "--device", device,
                "--output", "out"]
     start = time.monotonic()
-    code, said = _wait(command, folder, min(ends, start + settings.timeout_s), stop)
+    code, said = _wait(command, folder, min(ends, start + settings.timeout_s), stop, turns)
     spent = time.monotonic() - start
     (folder / "log.txt").write_text(said)
     report = _report(folder / "out" / "report.json")
@@ -91,11 +94,13 @@ def run(problem: Problem, folder: Path, settings: Settings, device: str, environ
     raise Unavailable(f"{problem.id} could not be tried: {why}", fix="mend that, then run the same command again")
 
 
-def _wait(command: Sequence[str], folder: Path, until: float, stop: threading.Event) -> tuple[int | None, str]:
+def _wait(command: Sequence[str], folder: Path, until: float, stop: threading.Event, turns: Path | None,
+          ) -> tuple[int | None, str]:
     """Exit code (None if it was ended) and what it said."""
     known = process.environment(VARIABLES)
     path = ":".join(filter(None, (str(PACKAGE), known.get("PYTHONPATH"))))
-    child = process.start(command, environment={**known, "PYTHONPATH": path, "CI": "true"}, cwd=folder, stdin=False)
+    known |= {"PYTHONPATH": path, "CI": "true"} | ({VARIABLE: str(turns)} if turns is not None else {})
+    child = process.start(command, environment=known, cwd=folder, stdin=False)
     assert child.stdout and child.stderr
     out, err = process.Tail(child.stdout), process.Tail(child.stderr)
     code: int | None = None

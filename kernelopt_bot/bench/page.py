@@ -41,6 +41,7 @@ def markdown(result: Result, *, source: str, pictures: tuple[str, ...], alternat
         result=result, levels=levels, sets=SETS, best=BEST, arms=ARMS, source=source, pictures=pictures,
         alternative=alternative, cell=_cell, share=_share, seconds=_seconds,
         date=max((r.date for r in result.records), default="")[:10],
+        together=max((r.settings.get("together", 1) for r in result.records), default=1),
         metrics=sorted({f"{r.metric}, {r.cache} cache" for r in result.records if r.metric}),
         levers=sorted({", ".join(r.settings["levers"]) for r in result.records}),
         budgets={level["level"]: sorted({r.settings["search_s"] for r in result.records if r.level == level["level"]})

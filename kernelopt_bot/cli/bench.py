@@ -40,6 +40,8 @@ def command() -> None:
 @click.option("--levers", default="kernel,dispatch,launch", show_default=True, help="What may be changed.")
 @click.option("--sandbox", type=click.Choice(["auto", "docker", "bubblewrap", "landlock", "process"]), default="auto",
               show_default=True, help="Jail for executed code.")
+@click.option("--together", type=click.IntRange(1, 8), default=1, show_default=True,
+              help="Problems at a time on each GPU: one is timed while others compile.")
 @click.option("--timeout", type=click.FloatRange(min=1), default=420.0, show_default=True,
               help="Seconds for all of one problem.")
 @click.option("--deadline", type=click.FloatRange(min=1), default=None,
@@ -49,19 +51,22 @@ def command() -> None:
 @_headroom
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def kernelbench(path: Path, levels: str, select: str, device: str, output: Path, budget_search: str, levers: str,
-                sandbox: str, timeout: float, deadline: float | None, retry: str, keep: bool,
+                sandbox: str, together: int, timeout: float, deadline: float | None, retry: str, keep: bool,
                 headroom: Path | None, as_json: bool) -> int:
     """Optimise KernelBench's problems, each in a process of its own.
 
-    A record is written as soon as its problem is done: call again to go on, on the same machine or on another one of
+    With --together a problem's time-out is as many times longer, and waiting for others counts as none of its search. A
+    record is written as soon as its problem is done: call again to go on, on the same machine or on another one of
     the same kind, and put the folders together with `kernelopt bench merge`.
     """
     end_with_what_was_verified()
     wanted = problems.levels(levels)
     selected = problems.selection(select)
     found = problems.find(path, wanted, selected)
-    settings = Settings(_levers(levers), search_seconds(budget_search), sandbox, timeout)
+    settings = Settings(_levers(levers), search_seconds(budget_search), sandbox, timeout, together)
     devices = _devices(device)
+    if together > 1 and devices == ("cpu",):
+        raise InputError("a CPU takes one problem at a time", where="--together", fix="leave it out, or name GPUs")
     again = [s for s in retry.split(",") if s]
     if unknown := [s for s in again if s not in STATUSES]:
         raise InputError(f"{unknown[0]!r} is no status", where="--retry", fix=f"give some of {', '.join(STATUSES)}")

@@ -32,6 +32,7 @@ from kernelopt_bot.sandbox.gpu import Gpu, find_gpu
 from kernelopt_bot.sandbox.jail import Box, Jail, Launch
 from kernelopt_bot.sandbox.limits import Limits, kill_tree, machine_limits, tree
 from kernelopt_bot.sandbox.staging import staged_package
+from kernelopt_bot.sandbox.turns import Turns, kind
 from kernelopt_bot.sandbox.watch import Watch
 from kernelopt_bot.sandbox.worker.protocol import CHANNEL_LOST, LIMIT, ProtocolViolation
 from kernelopt_bot.sandbox.worker_environment import compiled_headers, worker_environment
@@ -109,6 +110,8 @@ class Worker:
         limits: Limits | None = None,
         revives: bool = False,
         trace: Callable[[str, float, str], None] | None = None,
+        turns: Turns | None = None,
+        waited: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """Starts it.
 
@@ -116,7 +119,8 @@ class Worker:
         or a GPU's UUID; inside, the assigned GPU is always `cuda:0`. `interpret`: kernels run on the CPU by Triton's
         interpreter. `readable`: folders it may read. `environment`: additions. `limits`: by default what fits this
         machine. `revives`: a call after the process's end starts it again and repeats `load`. `trace` is told of
-        every call: method, seconds, and the name of the error that it raised, '' if none.
+        every call: method, seconds, and the name of the error that it raised, '' if none. `turns`: of a GPU that others
+        use too; `waited` is told of the seconds that a turn took to come, which are none of the call's.
 
         Raises Unavailable if there is no such GPU or no folder can be made, ProcessMissing if the jail cannot start.
         """
@@ -135,6 +139,7 @@ class Worker:
                 fix="free disk space, or make the output folder and TMPDIR writable",
             ) from e
         self.role, self.scratch, self._jail, self._trace = role, scratch, jail, trace
+        self._turns, self._waited = turns, waited
         headers = compiled_headers()
         also = [*readable, *([headers] if headers else [])]
         self._box = Box(
@@ -194,6 +199,17 @@ class Worker:
 
         Raises WorkerFailed, WorkerCrashed, WorkerTimeout, WorkerLied; ValueError if the request is over the limit.
         """
+        if self._turns is None:
+            return self._traced(method, params, timeout, progress)
+        if method == "time_model" and params.get("pairs"):
+            # The arms are compiled beside others' work, so that only their timing keeps others away.
+            self.call(method, {**params, "pairs": [], "check": False}, timeout=timeout, progress=progress)
+        with self._turns.turn(kind(method, params)) as seconds:
+            self._waited(seconds)
+            return self._traced(method, params, timeout, progress)
+
+    def _traced(self, method: str, params: Mapping[str, Any], timeout: float,
+                progress: Callable[[dict[str, Any]], None] | None) -> dict[str, Any]:
         if self._process is None and (self._revivals <= 0 or method == "load"):
             raise WorkerCrashed("the worker is not running", "")
         begin, outcome = time.monotonic(), ""

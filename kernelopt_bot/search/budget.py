@@ -34,7 +34,8 @@ class Budget:
         if not all(v >= 0 for v in given):
             raise ValueError("a budget's figures are at least 0")
         self._limits = Left(float(wall_s), float(device_s), int(candidates))
-        self._clock, self._start = clock, clock() - spent_wall_s
+        self._clock, self._waited = clock, 0.0
+        self._start = clock() - spent_wall_s
         self._device_s, self._candidates = float(spent_device_s), int(spent_candidates)
         self._search_s, self._search_limit, self._search_start = 0.0, math.inf, math.nan
         self._stopped = False
@@ -46,6 +47,16 @@ class Budget:
             max(0, self._limits.candidates - self._candidates),
         )
 
+    def now(self) -> float:
+        """Seconds on a clock that stands still while others have their turn."""
+        return self._clock() - self._waited
+
+    def wait(self, seconds: float) -> None:
+        """These were spent waiting for a turn on a shared device, and are nobody's. Raises ValueError if negative."""
+        if not seconds >= 0:
+            raise ValueError("what was waited is at least 0")
+        self._waited += seconds
+
     def charge(self, *, device_s: float = 0.0, candidates: int = 0) -> None:
         """Book what was spent, also beyond the limit: what happened has happened. Raises ValueError if negative."""
         if not (device_s >= 0 and candidates >= 0):
@@ -56,16 +67,16 @@ class Budget:
     @contextmanager
     def device(self) -> Iterator[None]:
         """Charges the wall time of the block as device time, also where it raises."""
-        start = self._clock()
+        start = self.now()
         try:
             yield
         finally:
-            self.charge(device_s=max(0.0, self._clock() - start))
+            self.charge(device_s=max(0.0, self.now() - start))
 
     @contextmanager
     def searching(self, limit_s: float) -> Iterator[None]:
         """The block is the search proper, which has a limit of its own within the wall time; once a budget."""
-        self._search_start, self._search_limit = self._clock(), limit_s
+        self._search_start, self._search_limit = self.now(), limit_s
         try:
             yield
         finally:
@@ -101,7 +112,7 @@ class Budget:
         return self.left().wall_s / max(1, parts)
 
     def _search(self) -> float:
-        return self._search_s if math.isnan(self._search_start) else max(0.0, self._clock() - self._search_start)
+        return self._search_s if math.isnan(self._search_start) else max(0.0, self.now() - self._search_start)
 
     def _wall(self) -> float:
-        return max(0.0, self._clock() - self._start)
+        return max(0.0, self.now() - self._start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,7 +43,10 @@ def sanitized(session: Session, trials: Trials, kept: Sequence[Kept], scratch: P
         session.progress.update(f"kernel: {sanitizer.NAME} over {len(kept)} kernels")
         at = Sanitizer(
             path, session.python, session.jail, session.scratch / "sanitizer", session.device, session.secret)
-        findings = examined(at, [_step(session, k, scratch, at.scratch) for k in kept])
+        steps = [_step(session, k, scratch, at.scratch) for k in kept]
+        with session.turns.turn("beside") if session.turns else contextlib.nullcontext(0.0) as waited:
+            session.budget.wait(waited)
+            findings = examined(at, steps)
     left = []
     for one, found in zip(kept, findings, strict=True):
         trial = trials.record(noted(one.trial, found))

@@ -56,7 +56,7 @@ def run(session: Session, worker: Worker, stack: Stack, program: Program, profil
     verdicts = {c.id: v for c, v in allowed}
     found = screening.screen(worker, stack, [c for c, _ in allowed], settings, session.secret,
                              bootstrap_seed(session.secret), has_gpu=session.has_gpu,
-                             limit_s=SCREENING_SHARE * session.budget.left().wall_s)
+                             limit_s=SCREENING_SHARE * session.budget.left().wall_s, clock=session.budget.now)
     promising = [s for s in found if s.promising]
     seen = {s.candidate.id for s in found}
     for candidate, verdict in allowed:

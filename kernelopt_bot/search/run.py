@@ -21,6 +21,7 @@ from kernelopt_bot.sandbox import probe
 from kernelopt_bot.sandbox.binds import is_script, resolve_python
 from kernelopt_bot.sandbox.gpu import pick
 from kernelopt_bot.sandbox.jail import Jail
+from kernelopt_bot.sandbox.turns import Turns, turns_in
 from kernelopt_bot.search import triton_lever
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
@@ -104,21 +105,23 @@ def run_all(targets: Sequence[Target], *, config: Config, root: Path, base: Path
     devices = devices_of(config)
     python = interpreter_of(config, base)
     executor: Executor = InProcess()
+    turns = turns_in(os.environ)
     with contextlib.ExitStack() as held:
         # In one order for everyone, so that two runs never wait for each other.
-        for device, lane in sorted(devices):
+        for device, lane in sorted(devices) if turns is None else ():
             held.enter_context(exclusive(device, lane, progress, config.budget.gpu_wait_s))
         progress.update("choosing a jail")
         kept = memory if config.memory else None
         try:
             places = []
             for number, (device, lane) in enumerate(devices):
-                jail, _ = probe.select(config.sandbox, python=python, device=device)
+                with turns.turn("beside") if turns else contextlib.nullcontext():
+                    jail, _ = probe.select(config.sandbox, python=python, device=device)
                 alone = len(devices) == 1
                 scratch = folder / "scratch" / ("" if alone else str(number))
                 told = progress if alone else Named(progress, f"device {number}")
                 places.append(Device(config, root, folder, scratch, jail, python, device, lane, told, kept, deadline,
-                                     config.budget.gpu_minutes * 60 / len(devices), gather))
+                                     config.budget.gpu_minutes * 60 / len(devices), gather, turns))
             return executor.run(targets, places)
         finally:
             shutil.rmtree(folder / "scratch", ignore_errors=True)
@@ -142,6 +145,7 @@ class Device:
     device_s: float
     """Device time left to it, in seconds: the run's is shared out evenly."""
     gather: Gather = nobody
+    turns: Turns | None = None
     session: Session | None = None
 
     def refuses(self) -> str:
@@ -168,7 +172,7 @@ class Device:
         return Session(
             config=self.config, root=self.root, folder=own, scratch=self.scratch, jail=self.jail, python=self.python,
             device=self.device, lane=self.lane, secret=secrets.token_hex(32), progress=self.progress,
-            archive=Archive(own), memory=self.memory, party=self.gather(own),
+            archive=Archive(own), memory=self.memory, party=self.gather(own), turns=self.turns,
             budget=Budget(min(limits.wall_s, self.deadline.searching_s()), self.device_s, limits.candidates))
 
     def stop(self) -> None:

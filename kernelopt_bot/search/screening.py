@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,12 +38,13 @@ class Screened:
 
 
 def screen(worker: Worker, stack: Stack, candidates: Sequence[OptionsCandidate], settings: Settings, secret: str,
-           seed: int, *, has_gpu: bool, limit_s: float = math.inf) -> tuple[Screened, ...]:
+           seed: int, *, has_gpu: bool, limit_s: float = math.inf, clock: Callable[[], float] = time.monotonic,
+           ) -> tuple[Screened, ...]:
     """Fastest first; some at a time in the given order, none any more after `limit_s` (seconds). Raises WorkerError."""
     found: list[Screened] = []
-    begin = time.monotonic()
+    begin = clock()
     for start in range(0, len(candidates), TOGETHER):
-        if found and time.monotonic() - begin > limit_s:
+        if found and clock() - begin > limit_s:
             break
         found += _some(worker, stack, candidates[start : start + TOGETHER], settings, secret, seed, has_gpu)
     return tuple(sorted(found, key=lambda s: -s.speedup))

@@ -19,6 +19,7 @@ from kernelopt_bot.device.profile import Roofs
 from kernelopt_bot.gates.performance import Settings
 from kernelopt_bot.sandbox.client import Worker
 from kernelopt_bot.sandbox.jail import Jail
+from kernelopt_bot.sandbox.turns import Turns
 from kernelopt_bot.sandbox.worker.protocol import COMPILES
 from kernelopt_bot.search.archive import Archive
 from kernelopt_bot.search.budget import Budget
@@ -64,6 +65,8 @@ class Session:
     """Brains beside the built-in one."""
     said: list[str] = field(default_factory=list)
     """What the report is to say of the agents' search."""
+    turns: Turns | None = None
+    """On a GPU that other searches use meanwhile."""
 
     @property
     def inside(self) -> str:
@@ -81,7 +84,8 @@ class Session:
         return self._taken(name) or Worker(
             "model", python=self.python, jail=self.jail, scratch=self.scratch / name, device=self.device,
             interpret=interpret, readable=(self.root, self.artifacts),
-            environment={COMPILES: "1"} if ahead else {}, revives=True, trace=self._trace(name))
+            environment={COMPILES: "1"} if ahead else {}, revives=True, trace=self._trace(name), turns=self.turns,
+            waited=self.budget.wait)
 
     def expect(self, *makers: Callable[[], Worker]) -> None:
         """Start workers that will be wanted soon, where cores are to spare. They leave the GPU alone until called."""
@@ -118,7 +122,7 @@ class Session:
             "kernel", python=self.python, jail=self.jail, scratch=self.scratch / name,
             device="cpu" if interpret else self.device, interpret=interpret, readable=(self.artifacts,),
             environment={COMPILES: "1"} if compiles else {},
-            revives=True, trace=self._trace(name))
+            revives=True, trace=self._trace(name), turns=self.turns, waited=self.budget.wait)
 
     def ceilings(self, versions: Mapping[str, Any]) -> Roofs:
         """Of the device that `hello` described; a worker is started only where they were never measured.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +49,45 @@ def test_what_is_to_be_retried_is(tmp_path: Path, problems: tuple[Problem, ...])
 def test_two_devices_share_the_problems(tmp_path: Path, problems: tuple[Problem, ...]) -> None:
     assert runner.run(problems, tmp_path, SETTINGS, ["cpu", "cpu"], ENVIRONMENT) == ()
     assert [r.number for r in store.records(tmp_path)] == [1, 3, 5]
+
+
+class Told(runner._Work):
+    """Problems whose records are known beforehand."""
+
+    def one(self, problem: Problem, device: str, prefix: Sequence[str], together: int, stop: threading.Event) -> Record:
+        crowded = problem.number == 3 and together > 1
+        return replace(measured(problem.number, None), status="out_of_memory" if crowded else "measured",
+                       settings={"together": together})
+
+
+def work(kind: type[runner._Work], folder: Path) -> runner._Work:
+    return kind(folder, SETTINGS, ["cpu"], ENVIRONMENT, math.inf, False, lambda record: None, set(),
+                runner.Expected(SETTINGS.search_s, []))
+
+
+def test_what_has_too_little_memory_beside_others_is_tried_alone(
+        tmp_path: Path, problems: tuple[Problem, ...]) -> None:
+    told = work(Told, tmp_path)
+    crowded = told.run(problems, 2)
+    assert [p.number for p in crowded] == [3] and [r.number for r in store.records(tmp_path)] == [1, 5]
+    assert told.run(crowded, 1) == []
+    assert [r.settings["together"] for r in store.records(tmp_path)] == [2, 1, 2]
+
+
+def test_what_a_problem_is_started_with_names_the_turns(tmp_path: Path) -> None:
+    code = "import os; print(os.environ.get('KERNELOPT_GPU_TURNS'), os.environ['CI'])"
+    for turns in (tmp_path, None):
+        found = child._wait([sys.executable, "-c", code], tmp_path, time.monotonic() + 30, threading.Event(), turns)
+        assert found == (0, f"{turns} true\n")
+
+
+def test_some_at_a_time_share_the_problems(tmp_path: Path, problems: tuple[Problem, ...]) -> None:
+    real = work(runner._Work, tmp_path)
+    real.turns = {"cpu": tmp_path / "turns"}
+    assert real.run(problems, 2) == []
+    found = store.records(tmp_path)
+    assert [(r.number, r.status, r.settings["together"], r.settings["timeout_s"]) for r in found] == [
+        (n, "unsupported", 2, 120.0) for n in (1, 3, 5)]
 
 
 def test_a_problem_that_does_not_end_is_a_timeout(tmp_path: Path, problems: tuple[Problem, ...]) -> None:

@@ -82,7 +82,8 @@ def test_cut_short_resumed_merged_and_shown(tmp_path: Path, clone: Path, capsys:
 @pytest.mark.parametrize(("more", "words"), [
     (["--levels", "7"], "--levels"), (["--select", "some"], "1,3,5-9"), (["--budget-search", "0"], "20/90"),
     (["--levers", "magic"], "kernel,dispatch,launch,region"), (["--device", "tpu"], "cuda:0,cuda:1"),
-    (["--device", "cpu,cuda:0"], "cuda:0,cuda:1"), (["--retry", "failed"], "out_of_memory"),
+    (["--device", "cpu,cuda:0"], "cuda:0,cuda:1"), (["--together", "2", "--device", "cpu"], "--together"),
+    (["--retry", "failed"], "out_of_memory"),
     (["--select", "7"], "select other numbers"), (["--headroom", "none.tsv"], "--headroom")])
 def test_bad_options(tmp_path: Path, clone: Path, more: list[str], words: str,
                      capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,20 @@ def test_counts_down_each_of_its_limits() -> None:
     assert budget.exhausted() == ""
 
 
+def test_waiting_for_a_turn_is_nobodys_time() -> None:
+    clock = Clock()
+    budget = Budget(10.0, 5.0, 3, clock=clock)
+    with budget.searching(4.0), budget.device():
+        clock.now += 30
+        budget.wait(29.0)
+        assert budget.left().wall_s == 3.0 and budget.exhausted() == ""
+    assert budget.spent() == {"wall_s": 1.0, "search_s": 1.0, "device_s": 1.0, "candidates": 0.0}
+    clock.now += 9
+    assert budget.exhausted() == "the wall time of 10 s is spent"
+    with pytest.raises(ValueError, match="waited"):
+        budget.wait(-1.0)
+
+
 def test_the_search_has_a_limit_of_its_own_within_the_wall_time() -> None:
     clock = Clock()
     budget = Budget(100.0, 5.0, 3, clock=clock)

@@ -1,8 +1,8 @@
 """Gate 2 of a kernel candidate: the compiler's own kernel against the candidate on every input family.
 
-Each launch gets fresh guarded memory for what is stored to. What is only read lies in one guarded place for all of them,
-and its checksum stays what it was before the first (where there is no room for that, see `golden.room`, it is fresh
-too).
+Each launch gets fresh guarded memory for what is stored to. What is only read lies in one guarded place for all of
+them, and its checksum stays what it was before the first (where there is no room for that, see `golden.room`, it is
+fresh too).
 Outputs that the baseline does not read are poisoned, once with all ones and once with another pattern: what keeps both
 patterns was not written, so coverage is exact. A candidate must write every byte that the baseline writes and no other,
 leave inputs and guard bands alone, give the same bits twice where the baseline does, and be as close to float64 as the
