@@ -38,5 +38,6 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.
 
 
 def make_inputs(device="cpu"):
-    x, weight = torch.randn(32, 768, device=device), torch.rand(768, device=device)
+    n_rows, n_cols = (32, 768) if torch.device(device).type == "cpu" else (16384, 4096)
+    x, weight = torch.randn(n_rows, n_cols, device=device), torch.rand(n_cols, device=device)
     return [lambda: rms_norm(x, weight)]

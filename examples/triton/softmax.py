@@ -33,5 +33,6 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 # What it is used with: twice as many short rows as long ones.
 # kernelopt: inputs=make_inputs
 def make_inputs(device="cpu"):
-    short, long = torch.randn(64, 200, device=device), torch.randn(16, 1000, device=device)
+    few, many = ((64, 200), (16, 1000)) if torch.device(device).type == "cpu" else ((32768, 1024), (4096, 16384))
+    short, long = torch.randn(*few, device=device), torch.randn(*many, device=device)
     return [lambda: softmax(short), lambda: softmax(short), lambda: softmax(long)]

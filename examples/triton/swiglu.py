@@ -30,5 +30,6 @@ def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
 
 
 def make_inputs(device="cpu"):
-    gate_up = torch.randn(24, 2 * 344, device=device)
+    n_rows, n_cols = (24, 344) if torch.device(device).type == "cpu" else (8192, 11008)
+    gate_up = torch.randn(n_rows, 2 * n_cols, device=device)
     return [lambda: swiglu(gate_up)]

@@ -291,7 +291,7 @@ def _interpreted(work: Work, worker: Worker, passed: Sequence[tuple[Idea, Trial]
 def _raced(work: Work, worker: Worker, passed: list[tuple[Idea, Trial]], place: Handle) -> tuple[str, TargetResult]:
     """On a GPU: the races, gate 2 of the winners, the edit and its launches, and the confirmation."""
     session, before = work.session, work.cases
-    with session.kernel_worker("kernels") as kernels_worker:
+    with session.kernel_worker("kernels") as kernels_worker, session.budget.device():
         arguments = [lend(list(c.arguments), worker.scratch, kernels_worker.scratch) for c in before]
         times = triton_race.raced(before, [i.candidates for i, _ in passed], arguments, kernels_worker, session)
         trials = [work.trials.update(t, **times.facts(n)) for n, (_, t) in enumerate(passed)]
@@ -309,7 +309,7 @@ def _raced(work: Work, worker: Worker, passed: list[tuple[Idea, Trial]], place: 
     if not kept:
         return _nothing(work, "no other configuration is faster")
     confirmed = replace(session, secret=secrets.token_hex(32))
-    with session.kernel_worker("confirm") as fresh:
+    with session.kernel_worker("confirm") as fresh, session.budget.device():
         arguments = [lend(list(c.arguments), worker.scratch, fresh.scratch) for c in before]
         chosen = [c.candidate(c.plan, c.source, "", "") if n is None else passed[n][0].candidates[at]
                   for at, (c, n) in enumerate(zip(before, picked, strict=True))]
@@ -332,7 +332,8 @@ def _raced(work: Work, worker: Worker, passed: list[tuple[Idea, Trial]], place: 
     if not whole.lets_on:
         return _nothing(work, f"the edited file does not launch what was verified: {whole.reason}", whole)
     for n in kept:
-        work.trials.record(replace(trials[n], adopted=True))
+        # of several one may be slower over the mix, and be there for the launches on which it is faster
+        work.trials.record(replace(trials[n], adopted=True, note=""))
     result = _result(work, f"{len(kept)} configurations", len(kept))
     return "", replace(result, headline=gain, against=(gain,), stitched=(whole, timed.verdict), noise=timed.noise,
                        levers=(LeverGain("kernel", len(kept), gain),), edits={work.target.path: new},

@@ -45,7 +45,9 @@ class Times:
         before, after = self.total(None), self.total(n)
         if before is None or after is None:
             return {"note": "not timed on every launch"}
-        return {"step_speedup": before / after, "before_us": before, "after_us": after}
+        gain = before / after
+        return {"step_speedup": gain, "before_us": before, "after_us": after,
+                "note": "" if gain >= WORTHWHILE else f"not faster in the race of launches: {gain:.3f}x"}
 
     def picked(self, *, single: bool, without: AbstractSet[int]) -> list[int | None]:
         """The configuration for each case, None where the user's own stays. `single`: one for all of them."""

@@ -110,7 +110,7 @@ def test_run_over_a_pull_request_reports_the_kernel_it_changes(
         case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Real recording, gates 1 and 2 on a machine without a GPU."""
     scratch = Scratch(tmp_path / "project")
-    text = EXAMPLE.read_text().replace("24, 2 * 344", "4, 2 * 40")
+    text = EXAMPLE.read_text().replace("(24, 344)", "(4, 40)")
     base = scratch.commit({"ops/swiglu.py": text, ".kernelopt.yml": f"{CONFIG}device: cpu\n"})
     head = scratch.commit({"ops/swiglu.py": text.replace("elementwise", "element by element")})
     scratch.git("update-ref", "refs/remotes/origin/main", base)

@@ -29,4 +29,5 @@ def test_an_autotuner_gets_the_best_of_each_launch() -> None:
 def test_a_trials_facts() -> None:
     facts = TIMES.facts(1)
     assert facts["step_speedup"] == pytest.approx(2000 / 1700) and facts["before_us"] == 2000.0
+    assert facts["note"] == "" and TIMES.facts(0)["note"] == "not faster in the race of launches: 0.833x"
     assert "step_speedup" not in TIMES.facts(2) and "not timed" in TIMES.facts(2)["note"]
