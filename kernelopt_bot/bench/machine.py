@@ -10,7 +10,7 @@ from pathlib import Path
 
 import kernelopt_bot
 from kernelopt_bot import __version__, process
-from kernelopt_bot.device.state import gpus
+from kernelopt_bot.device.state import gpus, visible
 from kernelopt_bot.sandbox.gpu import pick
 
 PACKAGE = Path(kernelopt_bot.__file__).resolve().parents[1]
@@ -24,7 +24,7 @@ def environment(device: str) -> dict[str, str]:
     """
     gpu, driver = f"CPU {platform.processor() or platform.machine()}", ""
     if device != "cpu":
-        state = pick(device, gpus())
+        state = pick(device, visible(gpus()))
         gpu, driver = state.name, state.driver
     return {"gpu": gpu, "driver": driver, "torch": _version("torch"), "triton": _version("triton"),
             "python": platform.python_version(), "release": __version__, "commit": commit(PACKAGE)}

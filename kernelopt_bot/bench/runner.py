@@ -18,7 +18,7 @@ from kernelopt_bot.bench.child import Settings, Stopped
 from kernelopt_bot.bench.machine import cores
 from kernelopt_bot.bench.problems import Problem
 from kernelopt_bot.bench.record import Record
-from kernelopt_bot.device.state import gpus
+from kernelopt_bot.device.state import gpus, visible
 from kernelopt_bot.sandbox.gpu import pick
 from kernelopt_bot.search.progress import Silent
 from kernelopt_bot.search.run import exclusive
@@ -67,7 +67,7 @@ def run(problems: Sequence[Problem], folder: Path, settings: Settings, devices: 
     with contextlib.ExitStack() as held:
         if settings.together > 1:
             for device in devices:
-                held.enter_context(exclusive(pick(device, gpus()).uuid, "cuda", Silent()))
+                held.enter_context(exclusive(pick(device, visible(gpus())).uuid, "cuda", Silent()))
             work.turns = {d: _made(folder / "turns" / str(n)) for n, d in enumerate(devices)}
             crowded = work.run(wanted, settings.together)
             work.run(crowded, 1)
