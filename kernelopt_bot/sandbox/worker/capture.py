@@ -251,10 +251,11 @@ class Capture:
         assert self._names is not None
         graph.qualified = [self._names.find(a, s) for a, s in zip(args, sources, strict=True)]
         memo: dict[tuple[str, int], torch.UntypedStorage] = {}
-        # parameters stay by reference: only what may change or vanish is copied
+        # parameters stay by reference: only what may change or vanish is copied, or was changed by a graph before
+        changed = {g.qualified[i] for g in self.kept for i in g.mutated}
         graph.inputs = [
-            clone(a, memo) if isinstance(a, Tensor) and (kind == "input" or i in graph.mutated) else a
-            for i, (a, (_, kind)) in enumerate(zip(args, graph.qualified, strict=True))
+            clone(a, memo) if isinstance(a, Tensor) and (known[1] == "input" or i in graph.mutated or known in changed)
+            else a for i, (a, known) in enumerate(zip(args, graph.qualified, strict=True))
         ]
         if self._lane == "pretend":
             with Recording(self._context) as recording:
