@@ -12,7 +12,8 @@ _WRAPPERS = {"DistributedDataParallel": "its `module`", "DataParallel": "its `mo
              "FullyShardedDataParallel": "its `module`", "FSDPModule": "the model before `fully_shard`"}
 """Class of torch -> what to name instead."""
 _QUANTISED = ("torch.ao.nn.", "torch.nn.quantized", "torch.nn.intrinsic.quantized")
-_NO_GROUP = "process group has not been initialized"
+_SPREAD = ("process group has not been initialized", "FSDP needs ")
+"""What torch says where a wrapper is made outside of `torchrun`."""
 _NO_GPU = "0 active drivers"
 """What Triton says of a launch on a machine without a GPU."""
 
@@ -58,9 +59,9 @@ def _quantised(where: str) -> WorkerFault:
 
 def recognised(what: str, words: str) -> WorkerFault | None:
     """What the user's code raised, where it comes from a kind of model that is left alone."""
-    if _NO_GROUP in words:
-        return WorkerFault("declined", f"models spread over processes or devices are not taken: {what}: it wants a "
-                           "process group", "name the model inside the wrapper")
+    if any(w in words for w in _SPREAD):
+        return WorkerFault("declined", f"models spread over processes or devices are not taken: {what}: it wants other "
+                           "processes", "name the model inside the wrapper")
     if _NO_GPU in words:
         return WorkerFault("declined", f"{what}: it launches a Triton kernel, which takes a GPU",
                            "run this on a machine with a GPU, or give CPU tensors a way without the kernel")

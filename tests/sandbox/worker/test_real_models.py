@@ -1,4 +1,4 @@
-"""Models as their authors write them (`models/real_models.py`), from loading to gates 1 to 3 on a machine without a GPU.
+"""Models as their authors write them (`models/real_models.py`), from loading to gate 3 on a machine without a GPU.
 
 docs/inputs.md, section "Models", says what is supported; each row of it is held here or in the tests it names.
 """
@@ -11,26 +11,34 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from kernelopt_bot.compiler.artifact import AdoptedKernel, Recipe, write_artifact
 from kernelopt_bot.compiler.program import Graph
 from kernelopt_bot.contract.candidate import KernelCandidate
 from kernelopt_bot.device import roofs
+from kernelopt_bot.errors import InputError
 from kernelopt_bot.gates import model as gate_3
 from kernelopt_bot.gates.verdict import Status
+from kernelopt_bot.sandbox.client import WorkerFailed
 from kernelopt_bot.sandbox.lend import lend
 from kernelopt_bot.sandbox.worker.arms import Arm, build, twin
 from kernelopt_bot.sandbox.worker.capture import capture
 from kernelopt_bot.sandbox.worker.check_model import check_model, observe
+from kernelopt_bot.sandbox.worker.declined import look
 from kernelopt_bot.sandbox.worker.load import current, load
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.reference_graph import reference_graph
 from kernelopt_bot.search import capturing
 from kernelopt_bot.search.capturing import Captured
+from kernelopt_bot.search.explain import explain
 from kernelopt_bot.search.sites import configured, places
+from kernelopt_bot.search.spots import ideas_for
+from kernelopt_bot.targets.target import Target
 from tests.sandbox.worker.conftest import KernelWorker
-from tests.sandbox.worker.sessions import Session, parameters
+from tests.sandbox.worker.sessions import MODELS, Session, parameters
 
 pytestmark = pytest.mark.slow
 VERSIONS = {"torch": torch.__version__, "triton": "3"}
@@ -121,3 +129,176 @@ def test_the_program_for_a_gpu_computes_what_the_model_does(
     state = {n.removeprefix("buffer "): t for n, t in wanted.items() if n.startswith("buffer ")}
     assert after.keys() == state.keys() == case.mutated
     assert all(close(after[n], state[n]) for n in state)
+
+
+def place_that_writes(made: Captured, compiler: KernelWorker, buffer: str) -> tuple[Graph, KernelCandidate]:
+    """The graph that changes `buffer`, and another launch configuration of the kernel that writes it."""
+    graph = next(g for g in made.program.graphs if any(i.mutated and i.qualified == buffer for i in g.inputs))
+    name = next(i.name for i in graph.inputs if i.qualified == buffer)
+    for place in places(made, None, roofs.pretended()):
+        site = place.site
+        written = {a.buffer for a in site.step.arguments if a.name in site.kernel.written}
+        if site.graph.index == graph.index and name in written:
+            answer = compiler.call("compile_baseline", {"source": site.kernel.source, "target": {"arch": 90}})
+            ready = configured(place, answer)
+            return graph, ideas_for(ready)[0]
+    raise AssertionError(f"no kernel writes {buffer}")
+
+
+def test_a_candidate_in_one_of_two_graphs_is_judged_by_the_state_that_it_leaves(
+        interpreter: KernelWorker, compiler: KernelWorker, tmp_path: Path) -> None:
+    """`last` is written by a generated kernel: what replaces it passes gate 3, and what writes something else there
+    while the outputs stay right does not."""
+    session, _ = loaded(tmp_path, "Logged", "transposed")
+    made, there = captured(session, interpreter), Path(interpreter.path(""))
+    graph, honest = place_that_writes(made, compiler, "last")
+    draws = reference_graph(session, {"graph": graph.index, "secret": "s"})["draws"]
+    at = next(n for n, i in enumerate(graph.inputs) if i.qualified == "last")
+    verdicts = {}
+    for name, candidate in {"honest": honest, "wrong": spoilt(honest, graph, "last")}.items():
+        folder = write_artifact(Path(interpreter.path(name)), class_name="Logged", program=made.program,
+                                kernels=[AdoptedKernel(candidate)], recipe=Recipe(),
+                                environment={**VERSIONS, "capability": [9, 0]})
+        answer = interpreter.call("check_interpreted", {
+            "source": graph.source, "artifact": str(folder), "expected": 1, "precision": PRECISION,
+            "draws": lend(draws[:1], Path(session.scratch), there)})
+        assert answer["replaced"] == {"expected": 1, "found": 1}
+        verdicts[name] = gate_3.decide(answer, kernels=True)
+    assert verdicts["honest"].status is Status.PASS, verdicts["honest"].reason
+    assert verdicts["wrong"].status is Status.FAIL and verdicts["wrong"].reason.startswith(f"input {at}, seed")
+
+
+def spoilt(candidate: KernelCandidate, graph: Graph, buffer: str) -> KernelCandidate:
+    """The same, but for what it stores to the buffer."""
+    variable = next(i.name for i in graph.inputs if i.qualified == buffer)
+    step = graph.steps[candidate.steps[0]]
+    written = graph.kernels[step.name].written
+    pointer = next(a.name for a in step.arguments if a.buffer == variable and a.name in written)
+    head, store, rest = candidate.source.partition(f"tl.store({pointer} + ")
+    address, comma, after = rest.partition(", ")
+    assert store and comma
+    return replace(candidate, source=f"{head}{store}{address}, 3.0 * {after}")
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.parametrize("entry", ["Locked", "OldNorm"])
+def test_what_cannot_be_copied_is_shared_and_nothing_else(entry: str, tmp_path: Path) -> None:
+    """An arm on the loaded model itself would make eager a compiled one."""
+    session, _ = loaded(tmp_path, entry)
+    target = current(session)
+    folder = tmp_path / "artifact"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(COMPILES_IN_PLACE)
+    arm = build(session, target, Arm("candidate", "artifact", artifact=str(folder)))
+    assert arm.model is not target.model and target.model._compiled_call_impl is None
+    pairs = zip(arm.model.parameters(), target.model.parameters(), strict=True)
+    assert all(a is b for a, b in pairs)
+    assert all(a is not b for a, b in zip(arm.model.buffers(), target.model.buffers(), strict=True))
+    expected, got = (observe(target, call, model, (target.args, target.kwargs), 1) for call, model in (
+        (target.model, target.model), (arm.call, arm.model)))
+    assert expected.tensors.keys() == got.tensors.keys()
+    assert all(close(got.tensors[n], t) for n, t in expected.tensors.items())
+    assert observe(target, target.model, target.model, (target.args, target.kwargs), 1).tensors.keys() == \
+        expected.tensors.keys(), "the state was put back"
+
+
+COMPILES_IN_PLACE = """
+class ArtifactError(Exception):
+    pass
+
+
+def optimize(model, on_miss="compile"):
+    model.compile(backend="eager")
+    return model
+
+
+def status(model):
+    return {"expected": {}, "replaced": {}}
+"""
+
+
+@pytest.mark.parametrize(("entry", "line"), [
+    ("CompiledClass", "@torch.compile\nclass"), ("CompiledForward", "    @torch.compile(mode="),
+    ("CompiledSelf", "        self.compile()"), ("CompiledOwnForward", "        self.forward = torch.compile("),
+    ("CompiledPart", "        self.body = torch.compile("), ("compiled_model", "    return torch.compile(Body())")])
+def test_a_model_that_compiles_itself_is_taken_without_that(
+        entry: str, line: str, interpreter: KernelWorker, tmp_path: Path) -> None:
+    session, answer = loaded(tmp_path, entry)
+    text = (MODELS / "real_models.py").read_text()
+    place = f"real_models.py:{text[:text.index(line)].count(chr(10)) + 1}"
+    (note,) = answer["notes"]
+    assert note.startswith("torch.compile in the model's own code is left out") and place in note
+    (graph,) = capture(session, {"lane": "pretend", "options": {}, "save_limit_bytes": 0})["graphs"]
+    assert "native_layer_norm" in graph["source"] and "gelu" in graph["source"]
+    target, counted = current(session), []
+
+    def counting(gm: Any, example_inputs: Any) -> Any:
+        counted.append(gm)
+        return gm.forward
+
+    with torch.no_grad():
+        eager = target.model(*target.args)
+        assert not counted and not hasattr(target.model.forward, "_torchdynamo_orig_callable")
+        assert torch.equal(torch.compile(twin(target.model), backend=counting)(*target.args), eager)
+    assert len(counted) == 1, "one graph, and it went to the backend that was asked for"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize(("entry", "inputs", "what", "fix"), [
+    ("ComplexIn", "complex_rows", "complex parameters, inputs and outputs are not taken: the input x is complex64",
+     "torch.view_as_real"),
+    ("ComplexWeight", "rows", "the parameter weight is complex64", "torch.view_as_real"),
+    ("ComplexOut", "rows", "the output is complex64", "torch.view_as_real"),
+    ("Quantised", "rows", "quantised models are not taken: body.0 is a torch.ao.nn.quantized.dynamic", "before it is"),
+    ("Parallel", "rows", "spread over processes or devices are not taken: the constructor of Parallel failed: it wants "
+     "other processes", "the model inside"),
+    ("FullySharded", "rows", "it wants other processes", "the model inside"),
+    ("Sharded", "rows", "body is a torch.nn.parallel.data_parallel.DataParallel", "its `module`"),
+    ("Scripted", "rows", "TorchScript is not taken: body is a torch.jit._trace.TopLevelTracedModule", "torch.jit.trac"),
+    ("Growing", "rows", "state of another shape behind: cache: (0, 16) became (6, 16)", "written in place"),
+    ("OwnKernel", "rows", "OwnKernel.forward failed: it launches a Triton kernel, which takes a GPU", "a GPU"),
+])
+def test_what_is_declined_says_what_where_and_what_to_do(
+        entry: str, inputs: str, what: str, fix: str, tmp_path: Path) -> None:
+    with pytest.raises(WorkerFault) as caught:
+        loaded(tmp_path, entry, inputs)
+    assert caught.value.kind == "declined" and what in caught.value.message
+    target = Target("net", "real_models.py", entry, inputs)
+    error = explain(WorkerFailed("declined", caught.value.message, caught.value.detail), target, "the search")
+    assert isinstance(error, InputError) and error.exit_code == 2 and error.kind == "unsupported"
+    assert error.where == f"real_models.py:{entry}" and fix in error.fix
+
+
+@pytest.mark.parametrize("wrapper", ["DistributedDataParallel", "FSDPModule"])
+def test_a_wrapper_among_processes_that_are_there_is_declined_too(wrapper: str) -> None:
+    """Both by torch's own classes, in a process group of one."""
+    store = distributed.HashStore()
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        inner = nn.Linear(4, 4)
+        body = nn.parallel.DistributedDataParallel(inner) if wrapper == "DistributedDataParallel" else fully_shard(
+            inner, mesh=init_device_mesh("cpu", (1,)))
+        with pytest.raises(WorkerFault, match=r"body is a torch\..*(Distributed|FSDP)") as caught:
+            look(nn.ModuleDict({"body": body}))
+        assert caught.value.kind == "declined"
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.exhaustive
+def test_the_compiler_s_own_options_leave_outputs_and_state_as_they_were(tmp_path: Path) -> None:
+    """A real artifact on the CPU: two graphs, state in buffers and in a plain attribute, inputs that are not
+    contiguous."""
+    session, _ = loaded(tmp_path, "Logged", "transposed")
+    assert not current(session).args[0].is_contiguous() and current(session).args[0].storage_offset() > 0
+    program = capturing.made({"graphs": []}, "logged", "cpu", "cpu", VERSIONS, {}).program
+    folder = write_artifact(tmp_path / "shop" / "logged", class_name="Logged", program=program, kernels=[],
+                            recipe=Recipe.of({"epilogue_fusion": False}), environment=VERSIONS)
+    found = check_model(session, {"artifact": str(folder), "options": {}, "secret": "s", "seeds": 1, "inits": 1,
+                                  "precision": PRECISION})
+    verdict = gate_3.decide(found, kernels=False)
+    assert verdict.status is Status.PASS, verdict.reason
+    names = {o["name"] for d in found["draws"] for o in d["outputs"]}
+    assert names == {"output.0", "output.1", "buffer mean", "buffer seen", "buffer last"}
+    assert found["aliasing_equal"] and found["metadata_equal"]
+    assert current(session).model.last.abs().max() == 0, "put back"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
@@ -122,10 +124,10 @@ class Logged(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(16, 24), nn.Linear(24, 8)
+        self.first, self.second = nn.Linear(16, 24), nn.Linear(24, 64)
         self.register_buffer("mean", torch.zeros(24))
         self.register_buffer("seen", torch.zeros(()))
-        self.last = torch.zeros(6, 8)
+        self.last = torch.zeros(6, 64)
         self.history: list[float] = []
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -365,3 +367,74 @@ class Parallel(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.body(x)
+
+
+class Sharded(nn.Module):
+    """What `nn.DataParallel` leaves of a model on a machine without GPUs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.DataParallel(Mlp())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+
+class FullySharded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        self.body = FullyShardedDataParallel(Mlp())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+
+class ComplexIn(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+
+def complex_rows() -> list[Tensor]:
+    return [torch.randn(6, 16, dtype=torch.complex64)]
+
+
+class ComplexWeight(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(16, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.weight).abs()
+
+
+class Scripted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.jit.trace(Mlp().eval(), torch.randn(6, 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+
+@triton.jit
+def scaled_add(x_ptr, y_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    tl.store(out_ptr + at, tl.load(x_ptr + at, inside) + scale * tl.load(y_ptr + at, inside), inside)
+
+
+class OwnKernel(nn.Module):
+    """A Triton kernel of the author's between the compiler's, and a number that lies on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up = nn.LayerNorm(16), nn.Linear(16, 16)
+        self.temperature = torch.tensor(0.7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.up(self.norm(x))
+        out, n = torch.empty_like(y), y.numel()
+        scaled_add[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](y, x, out, n, 0.5, BLOCK=256)
+        return torch.softmax(out / self.temperature, -1)
