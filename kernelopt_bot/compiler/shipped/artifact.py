@@ -126,9 +126,10 @@ def _take_over(model: Any) -> None:
         plain = getattr(call, "_torchdynamo_orig_callable", None)
         if plain is not None:
             call = _called(plain, call)
-            owner.__call__ = call
-        if hasattr(call, "kernelopt_models"):
-            call.kernelopt_models.add(model)
+            setattr(owner, "__call__", call)  # noqa: B010
+        ours = getattr(call, "kernelopt_models", None)
+        if ours is not None:
+            ours.add(model)
 
 
 def _called(plain: Any, compiled: Any) -> Any:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn import functional
 
 from kernelopt_bot.compiler.artifact import AdoptedKernel, Recipe, write_artifact
 from kernelopt_bot.compiler.program import Graph
@@ -39,6 +40,7 @@ from kernelopt_bot.search.spots import ideas_for
 from kernelopt_bot.targets.target import Target
 from tests.sandbox.worker.conftest import KernelWorker
 from tests.sandbox.worker.sessions import MODELS, Session, parameters
+from tests.sandbox.worker.sources import WRAPPERS
 
 pytestmark = pytest.mark.slow
 VERSIONS = {"torch": torch.__version__, "triton": "3"}
@@ -302,3 +304,48 @@ def test_the_compiler_s_own_options_leave_outputs_and_state_as_they_were(tmp_pat
     assert names == {"output.0", "output.1", "buffer mean", "buffer seen", "buffer last"}
     assert found["aliasing_equal"] and found["metadata_equal"]
     assert current(session).model.last.abs().max() == 0, "put back"
+
+
+def test_a_triton_kernel_of_the_author_s_is_a_step_that_is_kept(
+        interpreter: KernelWorker, compiler: KernelWorker) -> None:
+    """What Inductor makes of `OwnKernel` for a GPU: the kernel runs where it stands, with its grid."""
+    text = (WRAPPERS / "pretended_torch2.13_own_kernel.py").read_text()
+    draw = torch.Generator().manual_seed(0)
+    shapes = [(16,), (16,), (6, 16), (16, 16), (16,)]
+    values = [*(torch.randn(s, generator=draw) for s in shapes), torch.tensor(0.7)]
+    done = interpreter.call("interpret_graph", {"source": text, "inputs": [interpreter.save(v) for v in values],
+                                                "save_limit_bytes": 1 << 16})
+    weight, bias, x, up, up_bias, temperature = values
+    norm = functional.layer_norm(x, (16,), weight, bias)
+    expected = torch.softmax((functional.linear(norm, up, up_bias) + 0.5 * x) / temperature, -1)
+    assert close(interpreter.load(done["outputs"][0]), expected)
+    graph = {"index": 0, "source": text, "calls": done["calls"], "inputs": [], "outputs": [], "is_inference": True,
+             "is_backward": False}
+    made = capturing.made({"graphs": [graph]}, "net", "pretend", "pretended sm_90", VERSIONS, {})
+    (own,) = [p for p in places(made, None, roofs.pretended()) if p.site.kernel.heuristic == "user_autotune"]
+    assert own.site.step.name == "scaled_add_0" and own.site.kernel.written == ("out_ptr",)
+    answer = compiler.call("compile_baseline", {"source": own.site.kernel.source, "target": {"arch": 90}})
+    assert ideas_for(configured(own, answer)) == [], "it is the author's: `kernelopt optimize FILE:KERNEL` takes it"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("entry", ["OwnKernel", "Float8", "Decoder", "Custom"])
+def test_on_a_gpu_what_is_kept_runs_between_what_is_replaced(entry: str, tmp_path: Path) -> None:
+    """Captured, checked by gate 3 with an artifact of the compiler's own options; a number that lies on the CPU stays
+    there."""
+    session = Session(tmp_path)
+    load(session, {**parameters(entry, "decoded" if entry == "Decoder" else "rows", "", "real_models.py"),
+                   "device": "cuda:0"})
+    target = current(session)
+    if entry == "OwnKernel":
+        assert target.model.temperature.device.type == "cpu"
+    made = capturing.made(capture(session, {"lane": "cuda", "options": {}, "save_limit_bytes": 1 << 20}), "net", "cuda",
+                          "gpu", VERSIONS, {})
+    names = {s.name for g in made.program.graphs for s in g.steps}
+    wanted = {"OwnKernel": "scaled_add_0", "Custom": "torch.ops.kernelopt_tests.clipped.default"}
+    assert wanted.get(entry, next(iter(names))) in names
+    found = check_model(session, {"artifact": None, "options": {"epilogue_fusion": False}, "secret": "s", "seeds": 1,
+                                  "inits": 1, "precision": PRECISION})
+    verdict = gate_3.decide(found, kernels=False)
+    assert verdict.status is Status.PASS, verdict.reason
