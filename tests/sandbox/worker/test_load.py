@@ -120,7 +120,7 @@ def test_the_trace_of_a_constructor_shows_nothing_of_ours(tmp_path: Path) -> Non
     ({"path": "missing.py"}, "target_missing", "no file 'missing.py'"),
     ({"path": "../conftest.py"}, "target_missing", "no file"),
     ({"entry": "Absent"}, "target_missing", "no nn.Module class 'Absent'"),
-    ({"entry": "width"}, "target_constructor", "width returned no nn.Module but a list"),
+    ({"entry": "width", "init": ""}, "target_constructor", "width returned no nn.Module but a list"),
     ({"entry": "functional"}, "target_missing", "no nn.Module class 'functional' in blocks.py, and no function"),
     ({"inputs": "absent"}, "target_missing", "no function 'absent'"),
     ({"path": "needy.py"}, "target_import", "'a_package_that_is_not_there' is not installed"),
