@@ -77,7 +77,8 @@ class TargetConfig(_Model):
     name: str = Field(default="", pattern=r"^([A-Za-z][A-Za-z0-9_]{0,99})?$", description=(
         "Name of the target and of its artifact folder; empty: derived from path and entry."))
     path: PythonFile = Field(description="Python file with the model, relative to the repository root.")
-    entry: str = Field(default="Model", pattern=IDENTIFIER, description="Class of the model in that file.")
+    entry: str = Field(default="Model", pattern=IDENTIFIER, description=(
+        "Class of the model in that file, or a function there that builds it."))
     inputs: str = Field(default="get_inputs", description=(
         "Function that returns the list of forward's arguments; `other/file.py:function` if it is elsewhere."))
     init: str = Field(default="", description=(

@@ -45,6 +45,8 @@ def explain(error: WorkerError, target: Target, doing: str) -> UserError:
         if _DISK_FULL in error.message + error.detail:
             return Unavailable("the disk is full: a worker could not write what it compiled", where=where,
                                fix="free some space where the output folder is, then run again", kind="disk_full")
+        if error.kind == "declined":
+            return InputError(error.message, where=where, fix=error.detail or _FIXES["unsupported"], kind="unsupported")
         detail = "\n    ".join(error.detail.strip().splitlines()[-DETAIL_LINES:])
         kind = InputError if error.kind in _EXIT_INPUT else Unavailable
         fix = _FIXES.get(error.kind, "run `kernelopt doctor`")

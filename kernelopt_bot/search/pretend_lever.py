@@ -102,7 +102,8 @@ def recorded(answer: Mapping[str, Any], worker: Worker, interpreter: Worker) -> 
     graphs = []
     for graph in answer["graphs"]:
         inputs = lend(graph["saved_inputs"], worker.scratch, interpreter.scratch)
-        done = interpreter.call("interpret_graph", {"source": graph["source"], "inputs": inputs,
+        foreign = lend(graph.get("foreign", ()), worker.scratch, interpreter.scratch)
+        done = interpreter.call("interpret_graph", {"source": graph["source"], "inputs": inputs, "foreign": foreign,
                                                     "save_limit_bytes": SAVE_LIMIT_BYTES}, timeout=TIMEOUT_S)
         graphs.append({**graph, "calls": done["calls"]})
     return {**answer, "graphs": graphs}

@@ -76,7 +76,8 @@ class Finder:
 
     def _line(self, target: Target) -> int:
         tree = self.trees.get(target.path)
-        classes = [n for n in tree.body if isinstance(n, ast.ClassDef)] if tree is not None else []
+        kinds = (ast.ClassDef, ast.FunctionDef)
+        classes = [n for n in tree.body if isinstance(n, kinds)] if tree is not None else []
         # Of two, the later one is what the name means.
         return next((n.lineno for n in reversed(classes) if n.name == target.entry), 1)
 

@@ -99,6 +99,14 @@ class TestByHand:
         _, target = by_hand(f"{tmp_path / 'net.py'}:B")
         assert (target.entry, target.name, target.origin) == ("B", "net_B", "command")
 
+    @pytest.mark.parametrize(("text", "line"), [
+        ("def make(): return nn.Sequential()\n", 2), ("make = nn.Sequential\n", 1)])
+    def test_what_builds_a_model_may_be_named(self, tmp_path: Path, text: str, line: int) -> None:
+        """A function, or a library's class by another name."""
+        write(tmp_path, net="import torch.nn as nn\n" + text + "def get_inputs(): return []\n")
+        _, target = by_hand(f"{tmp_path / 'net.py'}:make", root=tmp_path)
+        assert (target.entry, target.inputs, target.line) == ("make", "get_inputs", line)
+
     def test_the_only_class_need_not_be_named(self, tmp_path: Path) -> None:
         write(tmp_path, net="import torch.nn as nn\nclass Only(nn.Module): pass\ndef get_inputs(): pass\n")
         assert by_hand(str(tmp_path / "net.py"))[1].entry == "Only"

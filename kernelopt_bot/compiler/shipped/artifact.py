@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import types
 import warnings
 import weakref
 from pathlib import Path
@@ -100,11 +101,42 @@ class Artifact:
 
 def _compile(model: Any, backend: Any) -> None:
     """`Module.compile`, for library classes too: Dynamo does not trace into a frame of theirs, so a bare
-    `nn.Sequential` needs one frame of ours round it."""
+    `nn.Sequential` needs one frame of ours round it. What the author's own `torch.compile` made is looked through."""
     import torch
     from torch._dynamo import external_utils, trace_rules
 
+    _take_over(model)
+    implementation = _uncompiled(model._call_impl)
     if trace_rules.check(model.forward):
-        model._compiled_call_impl = torch.compile(external_utils.wrap_inline(model._call_impl), backend=backend)
-    else:
-        model.compile(backend=backend)
+        implementation = external_utils.wrap_inline(implementation)
+    model._compiled_call_impl = torch.compile(implementation, backend=backend)
+
+
+def _uncompiled(method: Any) -> Any:
+    """A bound method as it was before `torch.compile`."""
+    plain = getattr(method, "_torchdynamo_orig_callable", None)
+    return method if plain is None else types.MethodType(plain, method.__self__)
+
+
+def _take_over(model: Any) -> None:
+    """A class under `@torch.compile` compiles each call, and with it whatever its instances hold. Let this instance be
+    called as other modules are; the others stay as they are."""
+    for owner in type(model).__mro__:
+        call = vars(owner).get("__call__")
+        plain = getattr(call, "_torchdynamo_orig_callable", None)
+        if plain is not None:
+            call = _called(plain, call)
+            setattr(owner, "__call__", call)  # noqa: B010
+        ours = getattr(call, "kernelopt_models", None)
+        if ours is not None:
+            ours.add(model)
+
+
+def _called(plain: Any, compiled: Any) -> Any:
+    ours: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return (plain if self in ours else compiled)(self, *args, **kwargs)
+
+    call.kernelopt_models = ours  # type: ignore[attr-defined]
+    return call

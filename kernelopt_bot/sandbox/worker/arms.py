@@ -29,9 +29,10 @@ from kernelopt_bot.compiler._runtime import Backend
 from kernelopt_bot.sandbox.worker.capture import check_options, compiler_faults
 from kernelopt_bot.sandbox.worker.choices import Choices
 from kernelopt_bot.sandbox.worker.device import Device
-from kernelopt_bot.sandbox.worker.load import Buffers, Target, user_code
+from kernelopt_bot.sandbox.worker.load import Target, user_code
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.state import State
 from kernelopt_bot.sandbox.worker.tensors import storage_key, tensor_leaves
 
 CACHE_VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
@@ -72,7 +73,7 @@ class BuiltArm:
     """Graphs that were compiled (0 for eager and for an artifact, whose `status` says it)."""
     replaced: dict[str, int]
     """{expected, found} runs of steps that the artifact replaces."""
-    buffers: Buffers
+    buffers: State
     """The model's buffers before any call."""
     peak_bytes: int | None
     """Device memory of the model, its inputs and a call; None on a CPU."""
@@ -83,7 +84,7 @@ class BuiltArm:
         """Let its compiled code and memory go."""
         self.call = _closed
         self.model = nn.Identity()
-        self.buffers = Buffers(self.model)
+        self.buffers = State(self.model)
         torch._dynamo.reset()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -119,12 +120,19 @@ def cache_folder(folder: str | None) -> Iterator[None]:
 
 
 def twin(model: nn.Module) -> nn.Module:
-    """The same modules with the same parameters and copied buffers; the model itself if it cannot be copied."""
-    try:
-        return copy.deepcopy(model, {id(p): p for p in model.parameters()})
-    except Exception:
-        # a module may hold what cannot be copied (a lock, a handle); sharing it is slower to trace, not wrong
-        return model
+    """The same modules with the same parameters and copied buffers. Attributes that cannot be copied (a lock, a handle,
+    a weight that a hook computes) are shared."""
+    memo: dict[int, Any] = {id(p): p for p in model.parameters()}
+    with contextlib.suppress(Exception):
+        return copy.deepcopy(model, dict(memo))
+    for module in model.modules():
+        for value in [v for n, v in vars(module).items() if n not in ("_parameters", "_modules")]:
+            try:
+                # A fresh list of all modules, lest one attribute's reference to another module copies that one too.
+                copy.deepcopy(value, {**memo, **{id(m): m for m in model.modules()}})
+            except Exception:
+                memo[id(value)] = value
+    return copy.deepcopy(model, memo)
 
 
 def load_artifact(folder: str) -> ModuleType:
@@ -168,7 +176,7 @@ def build(context: Context, target: Target, arm: Arm, cache: str | None = None, 
     """
     device = Device(target.device)
     own = twin(model or target.model)
-    buffers = Buffers(own)
+    buffers = State(own)
     torch._dynamo.config.recompile_limit = max(ENTRIES, torch._dynamo.config.recompile_limit)
     before, unused = device.allocated(), device.private_unused()
     counted: list[int] = []

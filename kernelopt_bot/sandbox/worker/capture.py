@@ -26,11 +26,13 @@ from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from kernelopt_bot.sandbox.worker import pretend
-from kernelopt_bot.sandbox.worker.load import Buffers, Target, current
+from kernelopt_bot.sandbox.worker.foreign import Recording
+from kernelopt_bot.sandbox.worker.load import Target, current
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.record import Recorder, run_hooked
 from kernelopt_bot.sandbox.worker.seeds import seed_everything
+from kernelopt_bot.sandbox.worker.state import State, held
 from kernelopt_bot.sandbox.worker.tensors import Scratch, clone, clone_all, meta, save
 
 LANES = ("cuda", "pretend", "cpu")
@@ -62,6 +64,8 @@ class CapturedGraph:
     """(qualified name, kind) of each input."""
     outputs: list[dict[str, Any] | None] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
+    foreign: list[dict[str, Any]] = field(default_factory=list)
+    """Calls of operators that only this environment has, in the pretended lane (`foreign.Recording`)."""
 
     def copies(self, inputs: Sequence[Any] | None = None) -> list[Any]:
         """Fresh copies of the inputs, aliasing kept, aligned as the kernels assume.
@@ -89,7 +93,7 @@ class CapturedGraph:
         return {
             "index": self.index, "source": self.source, "is_inference": self.is_inference,
             "is_backward": self.is_backward, "inputs": inputs, "outputs": self.outputs, "calls": self.calls,
-            "saved_inputs": saved,
+            "saved_inputs": saved, "foreign": self.foreign,
         }
 
 
@@ -101,6 +105,7 @@ class _Names:
         self._by_memory: dict[tuple[Any, ...], tuple[str, str]] = {}
         named = [(n, t, "input") for n, t in target.named_inputs(args, kwargs) if isinstance(t, Tensor)]
         named += [(n, t, "buffer") for n, t in target.model.named_buffers(remove_duplicate=False)]
+        named += [(h.name, h.tensor, "buffer") for h in held(target.model)]
         named += [(n, t, "parameter") for n, t in target.model.named_parameters(remove_duplicate=False)]
         for name, tensor, kind in named:
             self._by_id.setdefault(id(tensor), (name, kind))
@@ -198,7 +203,7 @@ class Capture:
         """Compile and call the model once on copies of its inputs."""
         args, kwargs = target.copies()
         self._names = _Names(target, args, kwargs)
-        buffers = Buffers(target.model)
+        buffers = State(target.model)
         seed_everything(target.seed)
         try:
             with torch.no_grad():
@@ -246,13 +251,16 @@ class Capture:
         assert self._names is not None
         graph.qualified = [self._names.find(a, s) for a, s in zip(args, sources, strict=True)]
         memo: dict[tuple[str, int], torch.UntypedStorage] = {}
-        # parameters stay by reference: only what may change or vanish is copied
+        # parameters stay by reference: only what may change or vanish is copied, or was changed by a graph before
+        changed = {g.qualified[i] for g in self.kept for i in g.mutated}
         graph.inputs = [
-            clone(a, memo) if isinstance(a, Tensor) and (kind == "input" or i in graph.mutated) else a
-            for i, (a, (_, kind)) in enumerate(zip(args, graph.qualified, strict=True))
+            clone(a, memo) if isinstance(a, Tensor) and (known[1] == "input" or i in graph.mutated or known in changed)
+            else a for i, (a, known) in enumerate(zip(args, graph.qualified, strict=True))
         ]
         if self._lane == "pretend":
-            outputs = graph.compiled(graph.copies())
+            with Recording(self._context) as recording:
+                outputs = graph.compiled(graph.copies())
+            graph.foreign = recording.calls
         elif "def call(" in graph.source:
             outputs, hook = run_hooked(graph.source, graph.constants, graph.copies(),
                                        lambda text: Recorder(self._context, text, self._limit))

@@ -27,7 +27,7 @@ def check_interpreted(params: Mapping[str, Any], scratch: tensors.Scratch, folde
     rule = params["precision"]
     float64, found, aliasing, layout = "used", 0, True, True
     for given in params["draws"]:
-        base = {"source": params["source"], "inputs": given["inputs"]}
+        base = {"source": params["source"], "inputs": given["inputs"], "foreign": given.get("foreign", ())}
         expected = interpret_graph(base, scratch, folder)
         got = interpret_graph({**base, "artifact": params["artifact"]}, scratch, folder)
         found = sum((got["replaced"] or {}).values())
@@ -41,6 +41,12 @@ def check_interpreted(params: Mapping[str, Any], scratch: tensors.Scratch, folde
         for i, (b, c) in enumerate(zip(before, after, strict=False)):
             reference = tensors.load(scratch, exact[i]) if exact is not None and i < len(exact) else None
             results.append(compare(f"output {i}", c, b, reference, **rule))
+        # What follows the outputs in `float64` are the inputs that the graph changes.
+        references = dict(zip(map(str, given.get("mutated", ())), (exact or [])[len(before):], strict=False))
+        for at in sorted(expected["changed"].keys() | got["changed"].keys(), key=int):
+            b, c = (tensors.load(scratch, r["changed"].get(at, given["inputs"][int(at)])) for r in (expected, got))
+            reference = tensors.load(scratch, references[at]) if at in references else None
+            results.append(compare(f"input {at}", c, b, reference, **rule))
         draws.append({"seed": given["seed"], "init": 0, "outputs": results, "family": given["family"]})
     return {"draws": draws, "aliasing_equal": aliasing, "metadata_equal": layout, "float64": float64,
             "replaced": {"expected": int(params["expected"]), "found": found}}

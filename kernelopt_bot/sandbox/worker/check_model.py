@@ -17,12 +17,13 @@ from torch._inductor.compile_fx import compile_fx
 from kernelopt_bot.sandbox.worker.arms import Arm, BuiltArm, build, twin
 from kernelopt_bot.sandbox.worker.capture import fresh_compiler, no_caches
 from kernelopt_bot.sandbox.worker.check_options import rule
-from kernelopt_bot.sandbox.worker.load import Buffers, Target, copy_inputs, current, user_code
+from kernelopt_bot.sandbox.worker.load import Target, copy_inputs, current, user_code
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.precision import compare, same_bits
-from kernelopt_bot.sandbox.worker.promote_graph import CannotPromote, promote, run_float64
+from kernelopt_bot.sandbox.worker.promote_graph import LOW, CannotPromote, promote, run_float64
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.seeds import derive, seed_everything
+from kernelopt_bot.sandbox.worker.state import State, held
 from kernelopt_bot.sandbox.worker.tensors import (
     half_digits,
     leaves,
@@ -37,7 +38,7 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Observation:
-    """What one call did: outputs, changed buffers and changed inputs by name, layout, and who shares memory."""
+    """What one call did: outputs, changed state (`state.held`) and inputs by name, layout, and who shares memory."""
 
     tensors: dict[str, Tensor]
     layout: list[tuple[Any, ...]]
@@ -74,8 +75,8 @@ def _shared(outputs: list[tuple[str, Tensor]], others: list[tuple[str, Tensor]])
 def observe(target: Target, call: Callable[..., Any], model: nn.Module, inputs: Inputs, seed: int) -> Observation:
     """One call on copies of `inputs` under `seed`; buffers are put back. Tensors are copies."""
     args, kwargs = copy_inputs(inputs)
-    buffers = Buffers(model)
-    before = {n: b.clone() for n, b in model.named_buffers()}
+    buffers = State(model)
+    before = {h.name: h.tensor.clone() for h in held(model)}
     seed_everything(seed)
     try:
         with torch.no_grad(), user_code(target.root, "runtime_failed", "an arm failed"):
@@ -83,8 +84,9 @@ def observe(target: Target, call: Callable[..., Any], model: nn.Module, inputs: 
         outputs = tensor_leaves(out, "output")
         given = [(n, v) for n, v in target.named_inputs(args, kwargs) if isinstance(v, Tensor)]
         pristine = dict(target.named_inputs(*inputs))
-        own = [*given, *model.named_parameters(), *model.named_buffers()]
-        changed = [(f"buffer {n}", b) for n, b in model.named_buffers() if n in before and not same_bits(b, before[n])]
+        state = [(h.name, h.tensor) for h in held(model)]
+        own = [*given, *model.named_parameters(), *state]
+        changed = [(f"buffer {n}", b) for n, b in state if n in before and not same_bits(b, before[n])]
         changed += [(f"input {n}", t) for n, t in given if not same_bits(t, pristine[n])]
         tensors = {n: t.detach().clone() for n, t in [*outputs, *changed]}
         return Observation(tensors, _layout(out), _shared(outputs, own))
@@ -96,7 +98,7 @@ def _promoted_model(target: Target, model: nn.Module, inputs: Inputs, seed: int)
     """The eager model in float64. Raises what torch raises, or CannotPromote if it casts back down by itself."""
     args, kwargs = map_tensors(inputs, promote)
     seen = observe(target, wide := copy.deepcopy(model).double(), wide, (args, kwargs), seed)
-    low = [n for n, t in seen.tensors.items() if t.dtype in (torch.float32, torch.float16, torch.bfloat16)]
+    low = [n for n, t in seen.tensors.items() if t.dtype in (*LOW, torch.complex64)]
     if low:
         raise CannotPromote(f"the model itself casts {low[0]} down")
     return seen.tensors

@@ -17,8 +17,10 @@ from torch import Tensor
 
 from kernelopt_bot.compiler._runtime import ArtifactError, load_manifest, substitute
 from kernelopt_bot.sandbox.worker import tensors
+from kernelopt_bot.sandbox.worker.foreign import standing_in
 from kernelopt_bot.sandbox.worker.interpret import InterpretedKernel
 from kernelopt_bot.sandbox.worker.lane import need_lane
+from kernelopt_bot.sandbox.worker.precision import same_bits
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.record import Recorder, run_hooked
 
@@ -88,11 +90,11 @@ class _CpuRecorder(Recorder):
 
 
 def interpret_graph(params: Mapping[str, Any], scratch: tensors.Scratch, folder: str) -> dict[str, Any]:
-    """Method `interpret_graph` of docs/architecture.md: {outputs, calls, seconds, replaced}.
+    """Method `interpret_graph` of docs/architecture.md: {outputs, changed, calls, seconds, replaced}.
 
-    Outputs that are no tensors come as they are. `constants` ({global: TensorRef}) are set in the wrapper. `replaced`
-    is {run hash: count} of what the artifact replaced, null without one. Raises WorkerFault unsupported or
-    runtime_failed.
+    Outputs that are no tensors come as they are; `changed` has the inputs whose contents the run changed, by position.
+    `constants` ({global: TensorRef}) are set in the wrapper. `replaced` is {run hash: count} of what the artifact
+    replaced, null without one. Raises WorkerFault unsupported or runtime_failed.
     """
     need_lane("interpret")
     started = time.monotonic()
@@ -104,7 +106,7 @@ def interpret_graph(params: Mapping[str, Any], scratch: tensors.Scratch, folder:
     constants = {name: tensors.load(scratch, ref) for name, ref in params.get("constants", {}).items()}
     limit = int(params.get("save_limit_bytes", 0))
     try:
-        with _on_the_cpu(folder):
+        with _on_the_cpu(folder), standing_in(params.get("foreign", ()), scratch):
             outputs, recorder = run_hooked(source, constants, inputs, lambda text: _CpuRecorder(scratch, text, limit))
     except WorkerFault:
         raise
@@ -114,7 +116,11 @@ def interpret_graph(params: Mapping[str, Any], scratch: tensors.Scratch, folder:
         raise WorkerFault("runtime_failed", f"the wrapper failed: {type(e).__name__}: {str(e)[:1000]}") from e
     assert isinstance(recorder, _CpuRecorder)
     saved = [tensors.save(scratch, o) if isinstance(o, Tensor) else o for o in outputs]
-    return {"outputs": saved, "calls": recorder.calls, "seconds": time.monotonic() - started, "replaced": replaced}
+    changed = {str(i): tensors.save(scratch, now) for i, (now, before) in enumerate(zip(inputs, params["inputs"],
+                                                                                         strict=True))
+               if isinstance(now, Tensor) and not same_bits(now, tensors.load(scratch, before))}
+    return {"outputs": saved, "changed": changed, "calls": recorder.calls, "seconds": time.monotonic() - started,
+            "replaced": replaced}
 
 
 def _input(scratch: tensors.Scratch, value: Any) -> Any:

@@ -17,9 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kernelopt_bot.sandbox.worker import declined, foreign
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
 from kernelopt_bot.sandbox.worker.seeds import seed_everything
+from kernelopt_bot.sandbox.worker.self_compiled import left_out
+from kernelopt_bot.sandbox.worker.state import State
 from kernelopt_bot.sandbox.worker.tensors import clone, leaves, map_tensors, meta, tensor_leaves
 
 TRACE_FRAMES = 8
@@ -28,6 +31,7 @@ _DEVICE_WORDS = ("to be on the same device", "expected device", "on cpu, but", "
 _MEMORY_WORDS = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory",
                  "CUDA error: out of memory", "CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED")
 """What allocators say that raise a plain RuntimeError."""
+_COMPILES = "torch.compile in the model's own code is left out, so that eager is eager and its modes are baselines: "
 _OURS = os.path.dirname(os.path.realpath(__file__)) + os.sep
 
 
@@ -36,8 +40,9 @@ class Target:
     """A loaded model. `args` and `kwargs` are the pristine inputs on the device: hand out copies only."""
 
     root: str
-    entry: type[nn.Module]
-    build: Callable[[], nn.Module]
+    name: str
+    """Of the class, or of the function that builds the model."""
+    build: Callable[[], Any]
     draw: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
     device: torch.device
     seed: int
@@ -45,12 +50,18 @@ class Target:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+    compiles: list[str] = field(default_factory=list)
+    """Where the user's code calls `torch.compile`, which is left out."""
 
     def construct(self, seed: int) -> nn.Module:
         """A new model in eval mode on the device, initialised under `seed`. Raises WorkerFault."""
         seed_everything(seed)
-        with user_code(self.root, "target_constructor", f"the constructor of {self.entry.__name__} failed"):
+        with (left_out(self.root, self.compiles),
+              user_code(self.root, "target_constructor", f"the constructor of {self.name} failed")):
             model = self.build()
+        if not isinstance(model, nn.Module):
+            raise WorkerFault("target_constructor", f"{self.name} returned no nn.Module but a {type(model).__name__}")
+        declined.look(model)
         return self.place(model)
 
     def place(self, model: nn.Module) -> nn.Module:
@@ -61,6 +72,7 @@ class Target:
         """New inputs on the device, drawn under `seed`. Raises WorkerFault."""
         seed_everything(seed)
         args, kwargs = self.draw()
+        declined.look_at("input", self.named_inputs(args, kwargs, tensors=True))
         moved = [n for n, t in tensor_leaves((args, kwargs)) if t.device != self.device]
         if moved:
             note = f"the inputs were made elsewhere and moved to {self.device}"
@@ -74,8 +86,9 @@ class Target:
         """Fresh copies of the pristine inputs: strides and aliasing kept."""
         return copy_inputs((self.args, self.kwargs))
 
-    def named_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-        """(name after the parameters of `forward`, leaf) of given inputs, in order."""
+    def named_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, tensors: bool = False,
+                     ) -> list[tuple[str, Any]]:
+        """(name after the parameters of `forward`, leaf) of given inputs, in order; with `tensors` no other leaf."""
         names = [p.name for p in inspect.signature(self.model.forward).parameters.values()
                  if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         found: list[tuple[str, Any]] = []
@@ -83,7 +96,7 @@ class Target:
             found += leaves(value, names[i] if i < len(names) else f"args.{i}")
         for key, value in kwargs.items():
             found += leaves(value, key)
-        return found
+        return [(n, v) for n, v in found if not tensors or isinstance(v, Tensor)]
 
 
 def copy_inputs(inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -115,6 +128,8 @@ def user_code(root: str, kind: str, what: str) -> Iterator[None]:
     except (Exception, SystemExit) as e:
         text = f"{type(e).__name__}: {e}".strip()
         first = text.splitlines()[0]
+        if known := declined.recognised(what, text):
+            raise known from e
         if any(w in text for w in _MEMORY_WORDS):
             raise WorkerFault("out_of_memory", f"{what}: out of memory", users_trace(root, e)) from e
         if kind == "target_forward" and any(w in text for w in _DEVICE_WORDS):
@@ -190,16 +205,20 @@ def load_target(params: dict[str, Any]) -> Target:
     device = torch.device(params["device"])
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise WorkerFault("target_device", f"there is no {device} on this machine")
-    roots = tuple(params.get("roots") or ())
-    main = import_file(root, path, roots)
-    entry = getattr(main, params["entry"], None)
-    if not (isinstance(entry, type) and issubclass(entry, nn.Module)):
-        raise WorkerFault("target_missing", f"no nn.Module class {params['entry']!r} in {path}")
-    make_inputs = _function(root, main, path, params["inputs"], roots)
-    make_init = _function(root, main, path, params["init"], roots) if params.get("init") else None
+    foreign.known()
+    roots, compiles = tuple(params.get("roots") or ()), list[str]()
+    with left_out(root, compiles):
+        main = import_file(root, path, roots)
+        entry = getattr(main, params["entry"], None)
+        # A function that builds the model will do.
+        if not (issubclass(entry, nn.Module) if isinstance(entry, type) else inspect.isroutine(entry)):
+            raise WorkerFault("target_missing", f"no nn.Module class {params['entry']!r} in {path}, and no function")
+        make_inputs = _function(root, main, path, params["inputs"], roots)
+        make_init = _function(root, main, path, params["init"], roots) if params.get("init") else None
 
-    def build() -> nn.Module:
+    def build() -> Any:
         args, kwargs = _arguments(make_init() if make_init else None)
+        assert callable(entry)
         return entry(*args, **kwargs)
 
     def draw() -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -212,37 +231,27 @@ def load_target(params: dict[str, Any]) -> Target:
             return _arguments(make_inputs())
 
     seed = int(params.get("seed", 0))
-    target = Target(root, entry, build, draw, device, seed, nn.Identity(), (), {})
+    target = Target(root, str(params["entry"]), build, draw, device, seed, nn.Identity(), (), {}, compiles=compiles)
     target.model = target.construct(seed)
     target.args, target.kwargs = target.inputs(seed)
     return target
 
 
-class Buffers:
-    """The model's buffers as they were, to undo what a forward changes."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._kept = [(module, name, buffer, buffer.detach().clone()) for module in model.modules()
-                      for name, buffer in module._buffers.items() if buffer is not None]
-
-    def restore(self) -> None:
-        with torch.no_grad():
-            for module, name, buffer, value in self._kept:
-                buffer.copy_(value)
-                module._buffers[name] = buffer
-
-
 def run_eager(target: Target, model: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> Any:
     """One forward on copies of `inputs` under `seed`, buffers put back. Raises WorkerFault (target_forward)."""
     args, kwargs = copy_inputs(inputs)
-    kept = Buffers(model)
+    kept = State(model)
     seed_everything(seed)
     try:
-        with user_code(target.root, "target_forward", f"{target.entry.__name__}.forward failed"), torch.no_grad():
+        with (user_code(target.root, "target_forward", f"{target.name}.forward failed"), torch.no_grad(),
+              left_out(target.root, target.compiles)):
             out = model(*args, **kwargs)
             if target.device.type == "cuda":
                 torch.cuda.synchronize(target.device)
-            return out
+        if reshaped := kept.reshaped():
+            raise WorkerFault("declined", f"a call leaves state of another shape behind: {reshaped}",
+                              "keep state of one shape, such as a cache of the longest length that is written in place")
+        return out
     finally:
         kept.restore()
 
@@ -287,7 +296,7 @@ def describe(target: Target, first: Any, second: Any, reseeded: Any) -> dict[str
     parameters: list[Tensor] = list(target.model.parameters())
     difference = max_difference(first, second)
     return {
-        "class": target.entry.__name__,
+        "class": target.name,
         "parameters": sum(p.numel() for p in parameters),
         "parameter_bytes": sum(p.numel() * p.element_size() for p in parameters),
         "inputs": [{"name": n, "meta": meta(v)} for n, v in target.named_inputs(target.args, target.kwargs)
@@ -296,7 +305,7 @@ def describe(target: Target, first: Any, second: Any, reseeded: Any) -> dict[str
         "deterministic": difference == 0.0,
         "max_difference": difference,
         "varies": varies,
-        "notes": target.notes,
+        "notes": [*target.notes, *([_COMPILES + ", ".join(target.compiles)] if target.compiles else [])],
     }
 
 
@@ -306,7 +315,8 @@ def load(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     target = load_target(params)
     first = run_eager(target, target.model, (target.args, target.kwargs), target.seed)
     if not tensor_leaves(first):
-        raise WorkerFault("target_forward", f"{target.entry.__name__}.forward returned no tensor")
+        raise WorkerFault("target_forward", f"{target.name}.forward returned no tensor")
+    declined.look_at("output", tensor_leaves(first))
     second = run_eager(target, target.model, (target.args, target.kwargs), target.seed)
     reseeded = run_eager(target, target.model, (target.args, target.kwargs), target.seed + 1)
     context.state["target"] = target

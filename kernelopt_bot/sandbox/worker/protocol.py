@@ -37,7 +37,7 @@ class WorkerFault(Exception):
 
     `kind` is one of: target_import, target_missing, target_constructor, target_inputs, target_forward,
     target_device, no_graphs, unsupported, out_of_memory, non_deterministic, compile_failed, runtime_failed,
-    bad_request.
+    bad_request, declined (of a kind of model that is left alone; `detail` then says what to do).
     """
 
     def __init__(self, kind: str, message: str, detail: str = "") -> None:

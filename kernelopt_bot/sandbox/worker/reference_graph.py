@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernelopt_bot.sandbox.worker.capture import CapturedGraph, options_key
 from kernelopt_bot.sandbox.worker.check_options import draw, reference
+from kernelopt_bot.sandbox.worker.foreign import Recording
 from kernelopt_bot.sandbox.worker.load import current
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
@@ -24,8 +25,9 @@ FAMILIES = ("captured", "normal")
 def reference_graph(context: Context, params: dict[str, Any]) -> dict[str, Any]:
     """Params `{graph, secret}`; the graph must have been captured in the pretended lane without options.
 
-    Result `{draws: [{family, seed, inputs: [TensorRef | value], float64: [TensorRef] | null, reason}]}`; `float64` has
-    the outputs that are tensors, in order, then the changed inputs. Raises WorkerFault bad_request.
+    Result `{draws: [{family, seed, inputs: [TensorRef | value], float64: [TensorRef] | null, reason, mutated:
+    [position], foreign}]}`; `float64` has the outputs that are tensors, in order, then the inputs at `mutated`;
+    `foreign` as `foreign.Recording` has it. Raises WorkerFault bad_request.
     """
     current(context)
     graphs: list[CapturedGraph] = context.state.get("captures", {}).get(options_key("pretend", {}), [])
@@ -36,8 +38,13 @@ def reference_graph(context: Context, params: dict[str, Any]) -> dict[str, Any]:
         purpose = f"interpreted/{graph.index}/{family}"
         inputs = draw(graph, family, generator(secret, purpose, 0))
         exact, reason = reference(graph, inputs)
+        recording = Recording(context)
+        if graph.foreign:
+            with recording:
+                graph.compiled(graph.copies(inputs))
         draws.append({
             "family": family, "seed": derive(secret, purpose, 0),
             "inputs": [save(context, v) if isinstance(v, Tensor) else v for v in inputs],
-            "float64": None if exact is None else [save(context, t) for t in exact], "reason": reason})
+            "float64": None if exact is None else [save(context, t) for t in exact], "reason": reason,
+            "mutated": list(graph.mutated), "foreign": recording.calls})
     return {"draws": draws}

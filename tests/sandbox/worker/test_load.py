@@ -120,7 +120,8 @@ def test_the_trace_of_a_constructor_shows_nothing_of_ours(tmp_path: Path) -> Non
     ({"path": "missing.py"}, "target_missing", "no file 'missing.py'"),
     ({"path": "../conftest.py"}, "target_missing", "no file"),
     ({"entry": "Absent"}, "target_missing", "no nn.Module class 'Absent'"),
-    ({"entry": "width"}, "target_missing", "no nn.Module class"),
+    ({"entry": "width", "init": ""}, "target_constructor", "width returned no nn.Module but a list"),
+    ({"entry": "functional"}, "target_missing", "no nn.Module class 'functional' in blocks.py, and no function"),
     ({"inputs": "absent"}, "target_missing", "no function 'absent'"),
     ({"path": "needy.py"}, "target_import", "'a_package_that_is_not_there' is not installed"),
     ({"entry": "Unbuildable", "init": ""}, "target_constructor", "ValueError: no such width"),
@@ -197,5 +198,5 @@ def test_inputs_are_drawn_on_the_gpu_where_they_can_be(tmp_path: Path, inputs: s
     load(session, parameters("Model") | changes)
     target = current(session)
     assert target.args[0].device.type == "cuda"
-    assert where == inspect.getmodule(target.entry).WHERE  # type: ignore[union-attr]
+    assert where == inspect.getmodule(type(target.model)).WHERE  # type: ignore[union-attr]
     assert torch.equal(target.inputs(target.seed)[0][0], target.args[0])

@@ -14,9 +14,10 @@ from torch import nn
 from kernelopt_bot.sandbox.worker import time_model as timing
 from kernelopt_bot.sandbox.worker.arms import Arm, BuiltArm
 from kernelopt_bot.sandbox.worker.device import Device
-from kernelopt_bot.sandbox.worker.load import Buffers, Target
+from kernelopt_bot.sandbox.worker.load import Target
 from kernelopt_bot.sandbox.worker.main import Context
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
+from kernelopt_bot.sandbox.worker.state import State
 from kernelopt_bot.sandbox.worker.time_model import first_call, time_model
 from tests.sandbox.worker.sessions import Session
 
@@ -186,7 +187,7 @@ def test_an_arm_in_every_pair_is_not_favoured(monkeypatch: pytest.MonkeyPatch) -
             now[0] += 1.2e-3 if cold else 1e-3
 
         model = nn.Identity()
-        return BuiltArm(Arm(name, "eager"), model, call, 0.0, 0, {}, Buffers(model), None)
+        return BuiltArm(Arm(name, "eager"), model, call, 0.0, 0, {}, State(model), None)
 
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
     target = cast(Target, SimpleNamespace(copies=lambda: ((), {}), args=(), kwargs={}))
