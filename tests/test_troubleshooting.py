@@ -7,6 +7,7 @@ other one (the machine, a service) has a cause that the reader cannot see in the
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `([^`]+)` \|", PAGE, re.M)
-TREES = {p: ast.parse(p.read_text(encoding="utf-8")) for p in sorted((ROOT / "kernelopt_bot").rglob("*.py"))}
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,24 @@ class Raised:
     """None: it is not given as a keyword."""
 
 
+@functools.cache
+def nodes() -> dict[Path, tuple[list[ast.ClassDef], list[ast.Call]]]:
+    """Of each module of the package; not made where tests are only collected."""
+    found = {}
+    for path in sorted((ROOT / "kernelopt_bot").rglob("*.py")):
+        walked = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        found[path] = [n for n in walked if isinstance(n, ast.ClassDef)], [n for n in walked if isinstance(n, ast.Call)]
+    return found
+
+
 def errors() -> dict[str, str]:
     """Every class that is a `UserError`, and whether it is an `InputError`."""
     found = {"UserError": "other", "InputError": "input"}
     for _ in range(4):  # Deep enough for classes of classes.
-        for tree in TREES.values():
-            for node in ast.walk(tree):
-                bases = [b.id for b in node.bases if isinstance(b, ast.Name)] if isinstance(node, ast.ClassDef) else []
-                if isinstance(node, ast.ClassDef) and node.name not in found and (known := set(bases) & found.keys()):
+        for classes, _calls in nodes().values():
+            for node in classes:
+                bases = [b.id for b in node.bases if isinstance(b, ast.Name)]
+                if node.name not in found and (known := set(bases) & found.keys()):
                     found[node.name] = found[known.pop()]
     return found
 
@@ -56,16 +66,18 @@ def words(node: ast.expr) -> str:
 
 def raised() -> Iterator[Raised]:
     known = errors()
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
-            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            if isinstance(node, ast.Call) and name in known and node.args:
+    for path, (_, calls) in nodes().items():
+        for node in calls:
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            if name in known and node.args:
                 fixes = [words(k.value) for k in node.keywords if k.arg == "fix"]
                 place = f"{path.relative_to(ROOT)}:{node.lineno}"
                 yield Raised(known[name], place, words(node.args[0]), fixes[0] if fixes else None)
 
 
-RAISED = tuple(raised())
+@pytest.fixture(scope="module")
+def found() -> tuple[Raised, ...]:
+    return tuple(raised())
 
 
 def says(row: str, what: str) -> bool:
@@ -80,19 +92,19 @@ def says(row: str, what: str) -> bool:
     return 2 * sum(map(len, parts)) >= len(what.replace("…", ""))
 
 
-def test_the_errors_are_found() -> None:
-    assert len(RAISED) > 100 and {r.kind for r in RAISED} == {"input", "other"}
+def test_the_errors_are_found(found: tuple[Raised, ...]) -> None:
+    assert len(found) > 100 and {r.kind for r in found} == {"input", "other"}
     assert {"Unavailable", "Denied"} <= errors().keys()
 
 
-@pytest.mark.parametrize("error", [r for r in RAISED if r.kind == "other" and r.what.strip("…: .")],
-                         ids=lambda r: r.place)
-def test_what_the_reader_cannot_see_in_the_message_is_explained(error: Raised) -> None:
-    assert any(says(row, error.what) for row in ROWS), f"docs/troubleshooting.md has no row for `{error.what}`"
+def test_what_the_reader_cannot_see_in_the_message_is_explained(found: tuple[Raised, ...]) -> None:
+    others = [r for r in found if r.kind == "other" and r.what.strip("…: .")]
+    missing = {r.place: r.what for r in others if not any(says(row, r.what) for row in ROWS)}
+    assert others and not missing, "docs/troubleshooting.md has no row for these"
 
 
-def test_what_the_reader_wrote_is_mended_by_what_the_message_says() -> None:
-    assert not [r.place for r in RAISED if r.kind == "input" and not r.fix]
+def test_what_the_reader_wrote_is_mended_by_what_the_message_says(found: tuple[Raised, ...]) -> None:
+    assert not [r.place for r in found if r.kind == "input" and not r.fix]
 
 
 def test_a_message_is_explained_once() -> None:

@@ -13,22 +13,27 @@ import pytest
 from tests.cli.test_bad_input import QUICK, kernelopt, model, project, report
 
 MODELS = {
+    # And more than 2^31 elements with strides of 0: their memory is that of one.
     "structures": model('return {"tuple": (torch.relu(x) * 2, x.view(-1)[3:]), "integers": [(x * 3).long() // 2], '
-                        '"complex": torch.view_as_complex(x.reshape(2, 4, 2)) * (1 + 2j), "input": x}'),
+                        '"complex": torch.view_as_complex(x.reshape(2, 4, 2)) * (1 + 2j), "input": x, '
+                        '"large": (large[-5:] * 2, large[::1 << 20].float())}',
+                        inputs="\n\ndef get_inputs():\n    return [torch.randn(2, 8), "
+                               "torch.ones(1, dtype=torch.int8).expand(2**31 + 8)]\n",
+                        ).replace("forward(self, x)", "forward(self, x, large)"),
     "empty": model("return torch.softmax(x, -1), x.sum(0), x.t()",
                    inputs="\n\ndef get_inputs():\n    return [torch.randn(0, 8)]\n"),
-    # More than 2^31 elements with strides of 0: their memory is that of one.
-    "large": model("return x[-5:] * 2, x[::1 << 20].float()",
-                   inputs="\n\ndef get_inputs():\n    return [torch.ones(1, dtype=torch.int8).expand(2**31 + 8)]\n"),
     "nothing": model("torch.relu(x)"),
     "memory": model("return x + torch.empty(1 << 50)[0]"),
     "inputs": model("return x", inputs="\n\ndef get_inputs():\n    return [torch.empty(1 << 50)]\n"),
+    # As of a GPU.
+    "device": model('raise torch.OutOfMemoryError("Tried to allocate 3.00 GiB")'),
 }
-THROUGH = ("structures", "empty", "large")
+THROUGH = ("structures", "empty")
 DECLINED = {
     "nothing": ("target_forward", "returned no tensor"),
     "memory": ("out_of_memory", "Model.forward failed: out of memory"),
     "inputs": ("out_of_memory", "get_inputs failed: out of memory"),
+    "device": ("out_of_memory", "Model.forward failed: out of memory"),
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -64,6 +69,8 @@ def test_declined_with_its_reason(tried: Tried, name: str) -> None:
     kind, words = DECLINED[name]
     assert target["error_kind"] == kind and words in target["error"] and "what to do:" in target["error"]
     assert target["artifact"] == "" and target["program"] is None
+    if kind == "out_of_memory":
+        assert "smaller example inputs or a device with more memory" in target["error"]
 
 
 def test_none_takes_another_one_with_it(tried: Tried) -> None:
@@ -73,4 +80,4 @@ def test_none_takes_another_one_with_it(tried: Tried) -> None:
 
 def test_what_was_verified_says_shapes_of_any_size(tried: Tried) -> None:
     assert tried.target("empty")["covered"] == ["x: (0, 8) float32"]
-    assert tried.target("large")["covered"] == [f"x: ({2**31 + 8},) int8"]
+    assert tried.target("structures")["covered"] == ["x: (2, 8) float32", f"large: ({2**31 + 8},) int8"]

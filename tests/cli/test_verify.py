@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,18 @@ from kernelopt_bot.device import roofs
 from kernelopt_bot.playbook.technique import ranked
 from kernelopt_bot.sandbox import probe
 from kernelopt_bot.sandbox.client import Worker
+from kernelopt_bot.sandbox.jail import ProcessJail
 from kernelopt_bot.search import capturing, pretend_lever
 from kernelopt_bot.search import verify as search_verify
+from kernelopt_bot.search.capturing import Captured
 from kernelopt_bot.search.committed import Modified, OtherRelease, read
+from kernelopt_bot.search.loading import load
 from kernelopt_bot.search.progress import Silent
+from kernelopt_bot.search.session import Session
 from kernelopt_bot.search.sites import configured, places
 from kernelopt_bot.targets.target import Target
 from tests.compiler.candidates import LAYER_NORM, layer_norm_plan
+from tests.search.conftest import begun
 
 MODEL = """
 import contextlib
@@ -58,6 +65,7 @@ def get_init_inputs():
     return []
 """
 WRAPPER = Path(__file__).parents[1] / "data" / "wrappers" / "h200_torch2.11_inference.py"
+TARGET = Target("net", "net.py", "Model", "get_inputs", "get_init_inputs", closure=("net.py",))
 GPU = {"torch": "2.11.0", "triton": "3.6.0", "device": "NVIDIA H200", "capability": [9, 0]}
 
 
@@ -242,17 +250,66 @@ def moved(project: Path, **environment: Any) -> None:
     path.write_text(json.dumps({**data, "environment": {**data["environment"], **environment}}))
 
 
+@dataclass(frozen=True)
+class Found:
+    """A project with an artifact as a search with the GPU pretended would write it for this very model, what that
+    search captured, and its workers."""
+
+    root: Path
+    session: Session
+    captured: Captured
+    versions: dict[str, Any]
+    worker: Worker
+    interpreter: Worker
+    compiler: Worker
+
+    def gates_1_and_2(self, project: Path) -> search_verify.Outcome:
+        """What `verify` does with a project's artifact once it has captured this model. Raises _Stale."""
+        texts = Path(tempfile.mkdtemp(dir=self.session.folder))
+        checks = search_verify._Verification(
+            self.session, self.worker, read(project / "kernels_of" / "net", texts), TARGET)
+        checks.versions = self.versions
+        checks.kernels(self.captured, checks.candidates(self.captured.program), self.compiler, self.interpreter, None)
+        return checks.outcome()
+
+
+@pytest.fixture(scope="module")
+def found_here(original: Path, here: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
+    if here["gpu"] is not None:
+        pytest.skip("the GPU is pretended")
+    root = tmp_path_factory.mktemp("found") / "project"
+    shutil.copytree(original, root)
+    config = Config.model_validate({"version": 1, "device": "cpu"})
+    session = begun(root, tmp_path_factory.mktemp("run"), config, TARGET, jail=ProcessJail())
+    with (session.model_worker("model") as worker, session.kernel_worker("interpret", interpret=True) as interpreter,
+          session.compiling_worker() as compiler):
+        load(session, worker, TARGET)
+        answer = worker.call("capture", {"lane": "pretend", "options": {}, "save_limit_bytes": 1 << 20}, timeout=120)
+        captured = capturing.made(pretend_lever.recorded(answer, worker, interpreter), "net", "pretend",
+                                  pretend_lever.DEVICE, here, {})
+        place = places(captured, None, roofs.pretended())[0]
+        site = configured(place, compiler.call("compile_baseline", {
+            "source": place.site.kernel.source, "target": {"arch": 90}}, timeout=120))
+        candidate = next(c for _, technique in ranked(site) for c in technique.propose(site))
+        write_artifact(root / "kernels_of" / "net", class_name="Model", program=captured.program,
+                       kernels=[AdoptedKernel(candidate)], recipe=Recipe.of({"triton.cudagraphs": True}),
+                       environment={**GPU, "torch": here["torch"], "triton": here["triton"]})
+        yield Found(root, session, captured, here, worker, interpreter, compiler)
+
+
 @pytest.mark.slow
-def test_other_versions_and_another_program_are_stale(project: Path, here: dict[str, Any],
-                                                      capsys: pytest.CaptureFixture[str]) -> None:
-    """The kernel artifact is for a layer norm of another size than the target's, captured for a pretended GPU."""
+def test_other_versions_are_stale(project: Path, here: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     moved(project, torch="2.0.0")
     code, answer = verify(project, capsys)
     assert (code, answer["state"]) == (1, "stale") and "verified with torch 2.0.0" in answer["reason"]
-    if here["gpu"] is None:
-        moved(project, torch=here["torch"], triton=here["triton"])
-        code, answer = verify(project, capsys)
-        assert (code, answer["state"]) == (1, "stale") and "no longer found in net" in answer["reason"]
+
+
+@pytest.mark.slow
+def test_a_kernel_for_another_program_is_stale(project: Path, found_here: Found) -> None:
+    """The artifact is for a layer norm of another size than the target's."""
+    with pytest.raises(search_verify._Stale) as caught:
+        found_here.gates_1_and_2(project)
+    assert "no longer found in net" in caught.value.reason
 
 
 @pytest.mark.slow
@@ -260,49 +317,23 @@ def test_an_artifact_of_options_goes_through_every_gate(project: Path, here: dic
                                                         capsys: pytest.CaptureFixture[str]) -> None:
     if here["gpu"] is not None:
         pytest.skip("the recipe is one for a CPU")
+    (project / ".kernelopt.yml").write_text("version: 1\ngates: { seeds: 1, inits: 1 }\n")
     folder = project / "kernels_of" / "net"
     program = Program("net", "cpu", (), here["torch"], here["triton"], here["cpu"], {})
     write_artifact(folder, class_name="Model", program=program, kernels=[], recipe=Recipe.of({"cpp_wrapper": True}),
                    environment={"torch": here["torch"], "triton": here["triton"], "device": here["cpu"]})
     code, answer = verify(project, capsys)
-    # Whether C++ is faster is this machine's business; all that can be wrong with the artifact has passed.
+    # Whether it is faster is this machine's business; all that can be wrong with the artifact has passed.
     assert answer["state"] in ("verified", "regressed", "not measured"), answer
     assert code == (0 if answer["state"] == "verified" else 1)
     gates = {v["gate"]: v["status"] for v in answer["verdicts"]}
     assert [gates[g] for g in ("static", "correctness", "model")] == ["pass"] * 3 and "performance" in gates
 
 
-@pytest.fixture(scope="module")
-def found_here(original: Path, here: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project with an artifact as a search with the GPU pretended would write it for this very model."""
-    if here["gpu"] is not None:
-        pytest.skip("the GPU is pretended")
-    root, place = tmp_path_factory.mktemp("found") / "project", tmp_path_factory.mktemp("scratch")
-    shutil.copytree(original, root)
-    jail, _ = probe.select("process", python=sys.executable)
-    with (Worker("model", python=sys.executable, jail=jail, scratch=place / "model") as worker,
-          Worker("kernel", python=sys.executable, jail=jail, scratch=place / "interpret",
-                 interpret=True) as interpreter):
-        worker.call("load", {"root": str(root), "path": "net.py", "entry": "Model", "inputs": "get_inputs",
-                             "init": "get_init_inputs", "mode": "inference", "device": "cpu", "seed": 1}, timeout=120)
-        answer = worker.call("capture", {"lane": "pretend", "options": {}, "save_limit_bytes": 1 << 20}, timeout=120)
-        graphs = pretend_lever.recorded(answer, worker, interpreter)
-    captured = capturing.made(graphs, "net", "pretend", pretend_lever.DEVICE, here, {})
-    place_ = places(captured, None, roofs.pretended())[0]
-    with Worker("kernel", python=sys.executable, jail=jail, scratch=place / "compile") as compiler:
-        site = configured(place_, compiler.call("compile_baseline", {
-            "source": place_.site.kernel.source, "target": {"arch": 90}}, timeout=120))
-    candidate = next(c for _, technique in ranked(site) for c in technique.propose(site))
-    write_artifact(root / "kernels_of" / "net", class_name="Model", program=captured.program,
-                   kernels=[AdoptedKernel(candidate)], recipe=Recipe.of({"triton.cudagraphs": True}),
-                   environment={**GPU, "torch": here["torch"], "triton": here["triton"]})
-    return root
-
-
 @pytest.mark.slow
-def test_a_kernel_goes_through_gates_1_and_2_without_a_gpu(found_here: Path, here: dict[str, Any],
+def test_a_kernel_goes_through_gates_1_and_2_without_a_gpu(found_here: Found,
                                                           capsys: pytest.CaptureFixture[str]) -> None:
-    code, answer = verify(found_here, capsys)
+    code, answer = verify(found_here.root, capsys)
     assert (code, answer["state"]) == (1, "not measured"), answer
     assert answer["reason"] == "whole: performance gate: no GPU"
     assert [(v["gate"], v["status"]) for v in answer["verdicts"]] == [
@@ -310,10 +341,10 @@ def test_a_kernel_goes_through_gates_1_and_2_without_a_gpu(found_here: Path, her
 
 
 @pytest.mark.slow
-def test_a_wrong_kernel_fails_gate_2(found_here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_kernel_fails_gate_2(found_here: Found, tmp_path: Path) -> None:
     """All hashes are as this release would write them: only running the kernel shows that its epsilon is another."""
     root = tmp_path / "project"
-    shutil.copytree(found_here, root)
+    shutil.copytree(found_here.root, root)
     path, manifest = kernel(root), root / "kernels_of" / "net" / "manifest.json"
     source = path.read_text()
     assert source.count("1e-05") == 1
@@ -321,5 +352,5 @@ def test_a_wrong_kernel_fails_gate_2(found_here: Path, tmp_path: Path, capsys: p
     data = json.loads(manifest.read_text())
     data["runs"][0]["source_hash"] = kernel_hash(path.read_text())
     manifest.write_text(json.dumps(data))
-    code, answer = verify(root, capsys)
-    assert (code, answer["state"]) == (1, "failed") and "correctness gate" in answer["reason"], answer
+    found = found_here.gates_1_and_2(root)
+    assert found.state == "failed" and "correctness gate" in found.reason, found

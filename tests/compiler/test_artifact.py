@@ -257,9 +257,9 @@ from shop.kernelopt_kernels.transformer_block import optimize, status
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.norm = torch.nn.LayerNorm(32)
+        self.linear = torch.nn.Linear(32, 32, bias=False)
     def forward(self, x):
-        return torch.nn.functional.gelu(self.norm(x))
+        return self.linear(x)
 torch.manual_seed(0)
 net, x = Net().eval(), torch.randn(4, 32)
 if sys.argv[1] == "plain":
@@ -276,7 +276,8 @@ else:
 
 @pytest.mark.slow
 def test_a_warm_cache_never_skips_the_hook(written: Path, tmp_path: Path) -> None:
-    """In processes of their own: plain torch.compile fills the caches, then the shipped package uses them."""
+    """In processes of their own: plain torch.compile fills the caches, then the shipped package uses them. The graph is
+    one vendor call: there is no C++ to compile."""
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
                    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
     for name in (written.parents[1], written.parent):

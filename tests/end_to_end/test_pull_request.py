@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -86,5 +87,10 @@ def test_without_permission_it_reports_and_says_so(case: Case) -> None:
     done = case.run("--publish", "report")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not published" in done.stdout
-    assert not case.repo.pulls and (case.output / "report.md").is_file()
+    assert not case.repo.pulls
     assert case.repo.git("branch", "--list", f"{BRANCH}*") == ""
+    for text in (done.stdout, (case.output / "report.md").read_text()):
+        # Said first, and not only in the table of levers.
+        head = " ".join(re.sub(r"[│>*`\\]", "", text.split("Gain per lever")[0]).split())
+        assert "ended the search early: the wall time of 1 s is spent, before any candidate was tried" in head
+        assert "Not searched: launch" in head

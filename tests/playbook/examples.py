@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -18,7 +20,7 @@ SMALL_CACHE = Roofs("small", "", 1e12, {}, 1024, 4, "assumed")
 ONE_PROCESSOR = Roofs("one", "", 1e12, {}, 1 << 20, 1, "assumed")
 """A device with so few multiprocessors that three long rows are many."""
 SAME_CODE = ("launch_configuration", "cache_hints")
-"""Techniques that leave the computation as it is: one proposal on kernels of one torch version, one draw of inputs."""
+"""Techniques that leave the computation as it is: one proposal on kernels of one torch version."""
 LONG = ("row_pipeline", "rows_in_flight", "kept_rows")
 """Techniques for rows that are longer than the captured ones."""
 GROWN = (("softmax_3x2051", "2051", "17001"), ("layernorm_3x2050", "2050", "17002"), ("l2norm_3x2047", "2047", "24576"),
@@ -27,13 +29,14 @@ GROWN = (("softmax_3x2051", "2051", "17001"), ("layernorm_3x2050", "2050", "1700
 
 @dataclass(frozen=True)
 class Example:
-    label: str
     call: dict[str, Any]
     site: Site
     candidate: KernelCandidate
 
 
-def examples() -> dict[str, Example]:
+@functools.cache
+def examples() -> Mapping[str, Example]:
+    """By label. Made when it is first asked for, in some 16 s: not where tests are only collected."""
     found = {}
     for torch in ("torch2.11", "torch2.13"):
         for name, call in all_calls(torch).items():
@@ -49,7 +52,7 @@ def examples() -> dict[str, Example]:
                     wanted = {c.id: c for c in proposed[:1] + proposed[-1:]}
                     for candidate in wanted.values():
                         label = f"{torch}-{name}-{candidate.id}"
-                        found[label] = Example(label, call, place, candidate)
+                        found[label] = Example(call, place, candidate)
     return found | long_rows()
 
 
@@ -63,13 +66,10 @@ def long_rows() -> dict[str, Example]:
             for technique in techniques():
                 if technique.name in LONG and technique.applies(place) is not None:
                     candidate = next(technique.propose(place))
-                    found[f"{torch}-{name}-{new}-{candidate.id}"] = Example("", call, place, candidate)
+                    found[f"{torch}-{name}-{new}-{candidate.id}"] = Example(call, place, candidate)
     return found
 
 
-EXAMPLES = examples()
-
-
-def of(technique: str) -> list[str]:
-    """Labels of the technique's examples."""
-    return [label for label, example in EXAMPLES.items() if example.candidate.technique == technique]
+def of(technique: str) -> dict[str, Example]:
+    """The technique's examples, by label."""
+    return {label: example for label, example in examples().items() if example.candidate.technique == technique}

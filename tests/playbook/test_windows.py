@@ -7,7 +7,6 @@ import pytest
 from kernelopt_bot.playbook.kernel_source import NotUnderstood, parse
 from kernelopt_bot.playbook.separable_windows import TECHNIQUE, aligned_window, stretches
 from kernelopt_bot.playbook.windows import window_of
-from tests.playbook.examples import EXAMPLES, of
 from tests.playbook.sites import calls, site
 
 TORCH = ["torch2.11", "torch2.13"]
@@ -82,5 +81,5 @@ def test_stretches_cover_every_output_and_hold_its_columns() -> None:
 
 
 def test_every_element_of_a_row_is_loaded_once() -> None:
-    source_text = next(EXAMPLES[n].candidate.source for n in of("separable_windows") if "avgpool2d_11" in n)
+    source_text = next(TECHNIQUE.propose(site(calls("avgpool2d_11_23x300")[0]))).source
     assert source_text.count("tl.load(") == 1 and source_text.count("tl.gather(") == 1

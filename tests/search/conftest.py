@@ -11,6 +11,7 @@ import pytest
 from kernelopt_bot.agents.party import Gather, nobody
 from kernelopt_bot.config import Config
 from kernelopt_bot.sandbox.bubblewrap import BubblewrapJail
+from kernelopt_bot.sandbox.jail import Jail
 from kernelopt_bot.search.deadline import NEVER
 from kernelopt_bot.search.memory import Memory
 from kernelopt_bot.search.progress import Silent
@@ -34,9 +35,9 @@ TARGET = Target("net", "net.py", "Model", "get_inputs", closure=("net.py",))
 
 
 def begun(root: Path, folder: Path, config: Config, target: Target, *, memory: Memory | None = None,
-          gather: Gather = nobody) -> Session:
-    """A session on the CPU in the strictest jail. Skips where bubblewrap does not work."""
-    jail = BubblewrapJail()
+          gather: Gather = nobody, jail: Jail | None = None) -> Session:
+    """A session on the CPU, in the strictest jail where none is given. Skips where the jail does not work."""
+    jail = jail or BubblewrapJail()
     if missing := jail.missing():
         pytest.skip(missing[0])
     return Device(config, root, folder, folder / "scratch", jail, sys.executable, "cpu", "cpu", Silent(), memory,
