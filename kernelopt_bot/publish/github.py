@@ -11,7 +11,6 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 import requests
-from github import Auth, Github
 
 from kernelopt_bot.errors import UserError
 from kernelopt_bot.publish.files import check_files, check_removed
@@ -53,6 +52,9 @@ class GitHub:
         self._base_url = base_url or os.environ.get("GITHUB_API_URL", "") or _DEFAULT_API
         self._attempts, self._patience_s = attempts, patience_s
         self._clock, self._sleep = clock, sleep
+        # A quarter of a second, which commands that ask GitHub nothing do not pay.
+        from github import Auth, Github
+
         # PyGithub's own retries would repeat a POST without looking whether it was carried out.
         client = {"retry": None, "seconds_between_requests": None} | client
         self._requester = Github(

@@ -1,6 +1,7 @@
 """Drawing: the same input gives the same bytes, so that a report's charts change only when its figures do.
 
 Drawing takes a tenth of a second; the last pictures are kept, since a run renders its report more than once.
+matplotlib, which takes half a second to import, is imported by the first picture.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Blue, orange and grey of one lightness step each: told apart with every common colour deficiency, and in grey.
 LIGHT = {
@@ -95,6 +95,8 @@ def draw_intervals(title: str, unit: str, points: tuple[Point, ...], *, dark: bo
 @functools.lru_cache(maxsize=64)
 def draw_bars(title: str, unit: str, bars: tuple[Bar, ...], *, dark: bool) -> bytes:
     """Three thin bars a step: before, after (where it changed) and the floor."""
+    from matplotlib.patches import Patch
+
     colours = DARK if dark else LIGHT
     with _figure(title, unit, len(bars) * 0.72, colours) as (figure, axes):
         for row, b in enumerate(bars):
@@ -127,6 +129,9 @@ def draw_bars(title: str, unit: str, bars: tuple[Bar, ...], *, dark: bool) -> by
 
 @contextmanager
 def _figure(title: str, unit: str, height: float, colours: dict[str, str]) -> Iterator[tuple[Figure, Axes]]:
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
     with rc_context(SETTINGS):
         figure = Figure(figsize=(8.0, 1.2 + height), facecolor=colours["paper"])
         axes = figure.add_subplot()
