@@ -37,13 +37,14 @@ def look(model: nn.Module) -> None:
 
 
 def look_at(what: str, named: Iterable[tuple[str, Tensor]]) -> None:
-    """Raises WorkerFault (declined) for tensors of a kind that inputs are not drawn of, or not compared."""
+    """Raises WorkerFault (declined) for tensors of a kind that inputs are not drawn of, or not compared. Complex
+    outputs are compared by their parts."""
     for name, tensor in named:
         which = " ".join(filter(None, ("the", what, name)))
         where = f"{which} is {str(tensor.dtype).removeprefix('torch.')}"
-        if tensor.is_complex():
-            raise WorkerFault("declined", f"complex parameters, inputs and outputs are not taken: {where}",
-                              "let forward take and return torch.view_as_real of it; complex values inside are kept")
+        if tensor.is_complex() and what != "output":
+            raise WorkerFault("declined", f"complex parameters and inputs are not taken: {where}",
+                              "let forward take torch.view_as_real of it; complex values inside and outputs are kept")
         if tensor.is_quantized:
             raise _quantised(where)
         if hasattr(type(tensor), "__tensor_flatten__"):

@@ -99,6 +99,7 @@ def test_a_closed_arm_cannot_be_called(loaded: Loaded) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_equal_arms_run_in_the_same_configurations(tmp_path: Path) -> None:
     session = Session(tmp_path)
     load(session, {**parameters("Model", "get_inputs", "get_init_inputs", "rmsnorm_swiglu.py"),

@@ -244,10 +244,9 @@ def test_a_model_that_compiles_itself_is_taken_without_that(entry: str, line: st
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(("entry", "inputs", "what", "fix"), [
-    ("ComplexIn", "complex_rows", "complex parameters, inputs and outputs are not taken: the input x is complex64",
+    ("ComplexIn", "complex_rows", "complex parameters and inputs are not taken: the input x is complex64",
      "torch.view_as_real"),
     ("ComplexWeight", "rows", "the parameter weight is complex64", "torch.view_as_real"),
-    ("ComplexOut", "rows", "the output is complex64", "torch.view_as_real"),
     ("Quantised", "rows", "quantised models are not taken: body.0 is a torch.ao.nn.quantized.dynamic", "before it is"),
     ("Parallel", "rows", "spread over processes or devices are not taken: the constructor of Parallel failed: it wants "
      "other processes", "the model inside"),

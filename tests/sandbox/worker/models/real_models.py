@@ -346,11 +346,6 @@ class Spectrum(nn.Module):
         return torch.relu(torch.fft.rfft(torch.tanh(x)).abs() + 1) * 2
 
 
-class ComplexOut(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.fft.rfft(torch.tanh(x))
-
-
 class Quantised(nn.Module):
     def __init__(self) -> None:
         super().__init__()
