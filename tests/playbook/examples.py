@@ -20,7 +20,7 @@ SMALL_CACHE = Roofs("small", "", 1e12, {}, 1024, 4, "assumed")
 ONE_PROCESSOR = Roofs("one", "", 1e12, {}, 1 << 20, 1, "assumed")
 """A device with so few multiprocessors that three long rows are many."""
 SAME_CODE = ("launch_configuration", "cache_hints")
-"""Techniques that leave the computation as it is: one proposal on kernels of one torch version."""
+"""Techniques that leave the computation as it is: one proposal on kernels of one torch version, one draw of inputs."""
 LONG = ("row_pipeline", "rows_in_flight", "kept_rows")
 """Techniques for rows that are longer than the captured ones."""
 GROWN = (("softmax_3x2051", "2051", "17001"), ("layernorm_3x2050", "2050", "17002"), ("l2norm_3x2047", "2047", "24576"),
