@@ -13,7 +13,6 @@ process is ended; the same command goes on where the record stops, if commit, de
 
 from __future__ import annotations
 
-import json
 import secrets
 import signal
 import sys
@@ -29,7 +28,7 @@ import numpy as np
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.records import head
+from benchmarks.records import ROOT, head, resumed, save
 from kernelopt_bot.config import Config
 from kernelopt_bot.gates import performance
 from kernelopt_bot.gates.performance import Measured, Settings
@@ -41,7 +40,6 @@ from kernelopt_bot.search.run import device_of, exclusive
 from kernelopt_bot.search.session import bootstrap_seed
 from kernelopt_bot.search.stack import DEFAULT
 
-ROOT = Path(__file__).resolve().parent.parent
 MODELS = {"rmsnorm_swiglu": "examples/rmsnorm_swiglu.py", "host_bound": "examples/demo/host_bound.py"}
 SAVE_EVERY = 10
 Runs = dict[str, list[dict[str, Any]]]
@@ -110,26 +108,16 @@ def runs_of(path: str, device: str, has_gpu: bool, sandbox: str, seconds: float,
 
 
 def read(path: Path, head: dict[str, Any]) -> Runs:
-    """The runs of a record that was begun under the same circumstances. Raises ClickException for one of others, which
-    must not be mixed and is not overwritten."""
-    if not path.exists():
-        return {name: [] for name in MODELS}
-    old: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    other = [key for key, value in head.items() if key not in ("command", "date") and old.get(key) != value]
-    if other:
-        raise click.ClickException(f"{path} holds runs of another {', '.join(other)}: name another file")
-    return {name: old["models"][name]["runs"] for name in MODELS}
+    """The runs so far. Raises ClickException as `resumed`."""
+    old = resumed(path, head)
+    return {name: old["models"][name]["runs"] if old else [] for name in MODELS}
 
 
 def write(path: Path, head: dict[str, Any], runs: Runs) -> None:
-    """At once, so that whatever ends the process leaves a whole record."""
     models: dict[str, dict[str, Any]] = {
         name: {"path": MODELS[name], "summary": summary(found, head["seconds"]), "runs": found}
         for name, found in runs.items()}
-    record = {**head, "adopted": sum(m["summary"]["adopted"] for m in models.values()), "models": models}
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
+    save(path, {**head, "adopted": sum(m["summary"]["adopted"] for m in models.values()), "models": models})
 
 
 def ended(number: int, frame: object) -> NoReturn:

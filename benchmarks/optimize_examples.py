@@ -9,30 +9,24 @@ has its record, with what its report says.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.records import Record, made, today  # noqa: E402
-from kernelopt_bot.bench.machine import PACKAGE, commit  # noqa: E402
+from benchmarks.records import ROOT, Record, made, report_of, today
+from kernelopt_bot.bench.machine import PACKAGE, commit
 
 
 def optimise(name: str, options: list[str], notes: list[str]) -> Record | None:
     """The record of one example; None, with its output above, if there is no report."""
-    command = ["kernelopt", "optimize", f"examples/{name}.py", *options]
-    with tempfile.TemporaryDirectory() as folder:
-        run = [sys.executable, "-m", "kernelopt_bot", *command[1:], "--output", folder]
-        subprocess.run(run, cwd=ROOT, check=False)
-        path = Path(folder) / "report.json"
-        if not path.exists():
-            return None
-        report = json.loads(path.read_text())
-    return made(report, command=" ".join(command), commit=commit(PACKAGE), notes=notes, date=today())
+    path = f"examples/{name}.py"
+    report = report_of(path, *options)
+    if report is None:
+        return None
+    command = " ".join(["kernelopt", "optimize", path, *options])
+    return made(report, command=command, commit=commit(PACKAGE), notes=notes, date=today())
 
 
 def main(arguments: list[str]) -> int:

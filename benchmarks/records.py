@@ -5,13 +5,20 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelopt_bot.bench.machine import environment
+import click
 
-FOLDER = Path(__file__).resolve().parent / "results"
+from kernelopt_bot.bench.machine import environment
+from kernelopt_bot.report.write import write_whole
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "benchmarks" / "results"
 DEMO = FOLDER / "demo_cpu_2026-11-30.json"
 
 
@@ -53,6 +60,33 @@ def head(command: str, device: str) -> dict[str, Any]:
     here = environment(device)
     return {"command": command, "commit": here["commit"], "gpu": "" if device == "cpu" else here["gpu"],
             "driver": here["driver"], "versions": {k: here[k] for k in ("python", "torch", "triton")}, "date": today()}
+
+
+def resumed(path: Path, head: dict[str, Any]) -> dict[str, Any] | None:
+    """The record at `path`, begun under the same circumstances (`head`, whatever its command and date); None if there
+    is none. Raises ClickException for one of others, which must not be mixed and is not overwritten."""
+    if not path.exists():
+        return None
+    old: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if other := [k for k, v in head.items() if k not in ("command", "date") and old.get(k) != v]:
+        raise click.ClickException(f"{path} is a record of another {', '.join(other)}: name another file")
+    return old
+
+
+def save(path: Path, record: dict[str, Any]) -> None:
+    """At once, so that whatever ends the process leaves a whole record."""
+    write_whole(path, (json.dumps(record, indent=1) + "\n").encode())
+
+
+def report_of(target: str, *options: str) -> dict[str, Any] | None:
+    """The report.json of `kernelopt optimize TARGET` in a process of its own, whose output is seen; None if it wrote
+    none."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "kernelopt_bot", "optimize", target, *options, "--output", folder]
+        subprocess.run(command, cwd=ROOT, check=False)
+        path = Path(folder) / "report.json"
+        report: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        return report
 
 
 def today() -> str:

@@ -10,10 +10,7 @@ over all kernels of the folder: one that was not measured, or where nothing was 
 from __future__ import annotations
 
 import ast
-import json
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -24,12 +21,11 @@ import numpy as np
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.records import head
+from benchmarks.records import ROOT, head, report_of, resumed, save
 from kernelopt_bot.config import Config
 from kernelopt_bot.search.run import device_of
 from kernelopt_bot.targets.triton_kernels import kernels, marker
 
-ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "examples" / "triton"
 GUESS_S = 60.0
 """For the first kernel, as long as nothing is known."""
@@ -66,30 +62,19 @@ def mean(kernels_: dict[str, dict[str, Any]], names: list[str]) -> float:
 
 def optimised(name: str, device: str) -> dict[str, Any]:
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "kernelopt_bot", "optimize", name, "--device", device, "--output", folder]
-        subprocess.run(command, cwd=ROOT, check=False)
-        path = Path(folder) / "report.json"
-        report = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    report = report_of(name, "--device", device)
     return outcome(report, round(time.monotonic() - begin, 1))
 
 
 def write(path: Path, begun: dict[str, Any], found: dict[str, dict[str, Any]], names: list[str]) -> None:
-    record = {**begun, "geomean": mean(found, names), "coverage": sum(n in found for n in names) / len(names),
-              "kernels": {n: found[n] for n in names if n in found}}
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
+    save(path, {**begun, "geomean": mean(found, names), "coverage": sum(n in found for n in names) / len(names),
+                "kernels": {n: found[n] for n in names if n in found}})
 
 
 def read(path: Path, begun: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The kernels of a record begun under the same circumstances. Raises ClickException for one of others."""
-    if not path.exists():
-        return {}
-    old: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if other := [k for k, v in begun.items() if k not in ("command", "date") and old.get(k) != v]:
-        raise click.ClickException(f"{path} holds kernels of another {', '.join(other)}: name another file")
-    known: dict[str, dict[str, Any]] = old["kernels"]
+    """The kernels so far. Raises ClickException as `resumed`."""
+    old = resumed(path, begun)
+    known: dict[str, dict[str, Any]] = old["kernels"] if old else {}
     return known
 
 

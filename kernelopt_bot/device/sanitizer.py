@@ -133,7 +133,6 @@ class Sanitizer:
     scratch: Path
     """Of the jailed process; tensors that the steps refer to lie here."""
     device: str
-    secret: str
     limit_s: float = LIMIT_S
 
     def examine(self, tool: Tool, steps: Sequence[Mapping[str, Any]]) -> tuple[Finding, ...]:
@@ -171,7 +170,7 @@ class Sanitizer:
         self.scratch.mkdir(parents=True, exist_ok=True)
         for old in (log, answer):
             old.unlink(missing_ok=True)
-        request = {"steps": [dict(s) for s in steps], "run": who, "secret": self.secret}
+        request = {"steps": [dict(s) for s in steps], "run": who}
         (self.scratch / "request.json").write_text(json.dumps(request))
         launch, limit = self.jail.wrap(self._box(tool, log)), self.limit(steps)
         try:

@@ -41,8 +41,7 @@ def sanitized(session: Session, trials: Trials, kept: Sequence[Kept], scratch: P
         findings = [{tool: sanitizer.UNCONNECTED for tool in sanitizer.TOOLS} for _ in kept]
     else:
         session.progress.update(f"kernel: {sanitizer.NAME} over {len(kept)} kernels")
-        at = Sanitizer(
-            path, session.python, session.jail, session.scratch / "sanitizer", session.device, session.secret)
+        at = Sanitizer(path, session.python, session.jail, session.scratch / "sanitizer", session.device)
         steps = [_step(session, k, scratch, at.scratch) for k in kept]
         with session.turns.turn("beside") if session.turns else contextlib.nullcontext(0.0) as waited:
             session.budget.wait(waited)

@@ -141,7 +141,7 @@ def stand_in(folder: Path, body: str | None = None) -> Sanitizer:
             "racecheckTrue": RACE}
     path.write_text(body or STAND_IN.format(python=sys.executable, logs=logs))
     path.chmod(0o755)
-    return Sanitizer(path, sys.executable, ProcessJail(), folder / "scratch", "cpu", "secret", limit_s=30)
+    return Sanitizer(path, sys.executable, ProcessJail(), folder / "scratch", "cpu", limit_s=30)
 
 
 def step(source: str) -> dict[str, Any]:
@@ -235,6 +235,6 @@ def test_the_candidate_is_launched_in_memory_that_ends_with_its_buffers(
 def test_planted_errors_are_found(tmp_path: Path, tool: Tool, source: str, status: Status, words: str) -> None:
     path = sanitizer.find()
     assert path is not None and (source == CANDIDATE) == (status is Status.PASS)
-    at = Sanitizer(path, sys.executable, ProcessJail(), tmp_path / "scratch", "cuda:0", "secret", limit_s=120)
+    at = Sanitizer(path, sys.executable, ProcessJail(), tmp_path / "scratch", "cuda:0", limit_s=120)
     (found,) = at.examine(tool, [planted(source)])
     assert found.status is status and words in found.reason, found

@@ -77,7 +77,7 @@ class StepCheck:
     def __init__(self, params: Mapping[str, Any], scratch: Scratch, folder: str) -> None:
         self.lane: Lane = params["lane"]
         self.device = need_lane(self.lane)
-        self.secret, self.scratch = str(params["secret"]), scratch
+        self.secret = str(params["secret"])
         self.rule = {name: float(value) for name, value in params["precision"].items()}
         self.baseline = open_baseline(params["baseline"], folder, self.lane)
         self.slots, self.scalars = step_arguments(

@@ -1,10 +1,11 @@
 """Which configuration Inductor's autotuner chose for each kernel, made once for all arms of a process.
 
 Inductor times a few configurations of a kernel when it is first called and keeps the fastest. Where two are close,
-each compilation may keep another one, and identical code differs: on an H200 two of four equal arms differed by 2.3%,
-all with intervals far from 1. Neither a gain nor a loss of that kind is a candidate's, so that the arms of a comparison
-take what the first of them chose. It is carried over in Inductor's own files, whose names are hashes of kernel and
-torch release, and which name the list of configurations they were chosen from: a file of another list is not used.
+each compilation may keep another one, and identical code differs: of four equal arms on an H200 the first was 2.3%
+faster than the others, whose intervals were far from 1. Neither a gain nor a loss of that kind is a candidate's, so
+that the arms of a comparison take what the first of them chose. It is carried over in Inductor's own files, whose names
+are hashes of kernel and torch release, and which name the list of configurations they were chosen from: a file of
+another list is not used.
 """
 
 from __future__ import annotations

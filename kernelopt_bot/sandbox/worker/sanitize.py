@@ -1,7 +1,7 @@
 """Launches candidates once, each in memory that ends with its buffers: a process of its own, under compute-sanitizer.
 
 Started by `device/sanitizer.py` with a folder that holds `request.json` = {"steps": [parameters of `check_step`],
-"run": "candidate" | "baseline", "secret": text}; writes `answer.json` = {"ran": how many, "error": text}. Without
+"run": "candidate" | "baseline"}; writes `answer.json` = {"ran": how many, "error": text}. Without
 PyTorch's allocator (PYTORCH_NO_CUDA_MEMORY_CACHING=1) each buffer is an allocation that the tool knows.
 """
 
@@ -25,7 +25,7 @@ from kernelopt_bot.sandbox.worker.step_inputs import Drawn
 FAMILY = "normal"
 
 
-def launch_once(params: Mapping[str, Any], folder: str, who: str, secret: str) -> None:
+def launch_once(params: Mapping[str, Any], folder: str, who: str) -> None:
     """One launch of the step's `candidate` or `baseline` on values drawn on the CPU. Raises WorkerFault."""
     check = StepCheck(params, Context(folder, sys.stdout.buffer), folder)
     host = torch.device("cpu")
@@ -43,7 +43,7 @@ def main(folder: str) -> int:
     ran, error = 0, ""
     try:
         for params in request["steps"]:
-            launch_once(params, folder, request["run"], request["secret"])
+            launch_once(params, folder, request["run"])
             ran += 1
     except WorkerFault as e:
         error = f"{e.kind}: {e.message}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -33,9 +33,9 @@ class Inputs:
 
     values: Mapping[str, Tensor]
     """By argument; those of shared storages are views of them."""
-    blocks: Mapping[str, Block] = field(default_factory=dict)
+    blocks: Mapping[str, Block]
     """Storages that all launches see."""
-    sums: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    sums: Mapping[str, tuple[int, int]]
     """Their checksums before any launch."""
 
 

@@ -11,23 +11,14 @@ import torch
 from kernelopt_bot.sandbox.worker.arms import Arm, build, cache_folder, twin
 from kernelopt_bot.sandbox.worker.load import current, load
 from kernelopt_bot.sandbox.worker.protocol import WorkerFault
-from tests.sandbox.worker.sessions import Session, parameters
+from tests.sandbox.worker.sessions import COMPILES_IN_PLACE, Session, parameters
 
 pytestmark = pytest.mark.slow
 
 Loaded = Callable[..., Session]
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
-ARTIFACT = """
-class ArtifactError(Exception):
-    pass
-
-
-def optimize(model, on_miss="compile"):
-    model.compile(backend="eager")
-    return model
-
-
+ARTIFACT = COMPILES_IN_PLACE + """
 def status(model):
     if model._compiled_call_impl is None:
         raise ArtifactError("nothing was compiled")

@@ -39,7 +39,7 @@ from kernelopt_bot.search.sites import configured, places
 from kernelopt_bot.search.spots import ideas_for
 from kernelopt_bot.targets.target import Target
 from tests.sandbox.worker.conftest import KernelWorker
-from tests.sandbox.worker.sessions import MODELS, Session, parameters
+from tests.sandbox.worker.sessions import COMPILES_IN_PLACE, MODELS, Session, parameters
 from tests.sandbox.worker.sources import WRAPPERS
 
 pytestmark = pytest.mark.slow
@@ -189,7 +189,8 @@ def test_what_cannot_be_copied_is_shared_and_nothing_else(entry: str, tmp_path: 
     target = current(session)
     folder = tmp_path / "artifact"
     folder.mkdir()
-    (folder / "__init__.py").write_text(COMPILES_IN_PLACE)
+    (folder / "__init__.py").write_text(
+        COMPILES_IN_PLACE + "def status(model):\n    return {'expected': {}, 'replaced': {}}\n")
     arm = build(session, target, Arm("candidate", "artifact", artifact=str(folder)))
     assert arm.model is not target.model and target.model._compiled_call_impl is None
     pairs = zip(arm.model.parameters(), target.model.parameters(), strict=True)
@@ -201,21 +202,6 @@ def test_what_cannot_be_copied_is_shared_and_nothing_else(entry: str, tmp_path: 
     assert all(close(got.tensors[n], t) for n, t in expected.tensors.items())
     assert observe(target, target.model, target.model, (target.args, target.kwargs), 1).tensors.keys() == \
         expected.tensors.keys(), "the state was put back"
-
-
-COMPILES_IN_PLACE = """
-class ArtifactError(Exception):
-    pass
-
-
-def optimize(model, on_miss="compile"):
-    model.compile(backend="eager")
-    return model
-
-
-def status(model):
-    return {"expected": {}, "replaced": {}}
-"""
 
 
 @pytest.mark.parametrize(("entry", "line"), [
